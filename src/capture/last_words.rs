@@ -9,7 +9,7 @@ use signal_hook::SigId;
 use signal_hook::consts::SIGABRT;
 
 /// Status of a failed program.
-const FAILURE: i32 = 1;
+pub(super) const FAILURE: i32 = 1;
 
 /// A line for standard error that is printed if the program aborts or panics while this exists.
 ///
@@ -55,7 +55,7 @@ impl Drop for LastWords {
 }
 
 /// Writes a line at once, without a lock or memory.
-fn print(line: &[u8]) {
+pub(super) fn print(line: &[u8]) {
     let _ = rustix::io::write(rustix::stdio::stderr(), line);
 }
 

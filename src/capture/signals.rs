@@ -4,14 +4,25 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
+
+use super::last_words::{FAILURE, print};
+
+/// Time that the program has to end by itself after the second request.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Stack of the thread that waits for the second request.
+const STACK_BYTES: usize = 64 << 10;
 
 /// Counter of stop requests.
 ///
-/// The first request ends the capture. The second one ends the work that follows the capture.
+/// The first request ends the capture. The second one ends the work that follows the capture; it ends the
+/// program if that does not end within 5 s, because it waits for a file system, for example.
 #[derive(Debug)]
 pub struct Signals {
     wake: UnixStream,
@@ -20,6 +31,8 @@ pub struct Signals {
     taken: AtomicUsize,
     /// Whether `perfcollect stop` was run.
     stop: Arc<AtomicBool>,
+    /// What is kept if the program ends while it waits.
+    kept: Arc<OnceLock<String>>,
 }
 
 impl Signals {
@@ -33,21 +46,36 @@ impl Signals {
     pub fn install() -> io::Result<Self> {
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
+        let (second, to_second) = UnixStream::pair()?;
         let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
         for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+            signal_hook::low_level::pipe::register(signal, to_second.try_clone()?)?;
         }
         // A write beyond the file size limit must fail, not kill perfcollect. The command would
         // inherit an ignored signal.
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         let stop = Arc::default();
         signal_hook::flag::register(SIGUSR1, Arc::clone(&stop))?;
+        let kept = Arc::default();
+        let line = Arc::clone(&kept);
+        thread::Builder::new()
+            .name("second signal".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || end_after_second(second, &line))?;
         Ok(Self {
             wake,
             stop,
+            kept,
             count: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
         })
+    }
+
+    /// Sets what is kept, and how to use it, if the program ends because of the second request.
+    pub fn keep(&self, what: String) {
+        // Only the first capture of a program keeps something.
+        let _ = self.kept.set(what);
     }
 
     /// Returns whether there is a stop request that has not taken effect.
@@ -75,6 +103,27 @@ impl Signals {
         }
         self.count.load(Ordering::Relaxed)
     }
+}
+
+/// Ends the program if it still runs a while after the second request.
+fn end_after_second(mut requests: UnixStream, kept: &OnceLock<String>) {
+    if requests.read_exact(&mut [0; 2]).is_err() {
+        return;
+    }
+    thread::sleep(PATIENCE);
+    let kept = kept.get().map_or("", String::as_str);
+    let seconds = PATIENCE.as_secs();
+    let line = format!(
+        "\nperfcollect: ended by a second signal, because it still waited {seconds} s later, probably for a file \
+         system that does not answer{kept}\n"
+    );
+    // Another thread may wait for standard error, too, and have its lock.
+    let stderr = rustix::stdio::stderr();
+    let mut polled = [PollFd::new(&stderr, PollFlags::OUT)];
+    if poll(&mut polled, Some(&Timespec::default())) == Ok(1) {
+        print(line.as_bytes());
+    }
+    signal_hook::low_level::exit(FAILURE);
 }
 
 /// Returns whether a signal was ignored when this process started.

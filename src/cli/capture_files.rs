@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::background::{ENDED, FAILED};
 use super::progress::{Reporter, fraction_read};
-use crate::capture::{Capture, LastWords};
+use crate::capture::{Capture, LastWords, Signals};
 use crate::dotnet::SharedSink;
 use crate::output::event_directory::{EventDirectory, StoredStream};
 use crate::output::file::{OutputError, unnamed_file};
@@ -28,6 +28,7 @@ impl CaptureFiles {
         name: &Path,
         spool: SpoolFile,
         with_events: bool,
+        signals: &Signals,
     ) -> Result<Self, OutputError> {
         let events = match with_events {
             true => EventDirectory::new(name).map(|directory| Some(Arc::new(directory))),
@@ -40,7 +41,7 @@ impl CaptureFiles {
             }
         };
         match events {
-            Ok(events) => Ok(Self::new(name, spool, events)),
+            Ok(events) => Ok(Self::new(name, spool, events, signals)),
             Err(error) => {
                 // The spool is empty.
                 let _ = spool.remove();
@@ -50,12 +51,25 @@ impl CaptureFiles {
     }
 
     /// Opens the event directory of a spool that a killed capture left.
-    pub(super) fn open(name: &Path, spool: SpoolFile) -> Result<Self, OutputError> {
+    pub(super) fn open(
+        name: &Path,
+        spool: SpoolFile,
+        signals: &Signals,
+    ) -> Result<Self, OutputError> {
         let events = EventDirectory::open(name)?.map(Arc::new);
-        Ok(Self::new(name, spool, events))
+        Ok(Self::new(name, spool, events, signals))
     }
 
-    fn new(name: &Path, spool: SpoolFile, events: Option<Arc<EventDirectory>>) -> Self {
+    fn new(
+        name: &Path,
+        spool: SpoolFile,
+        events: Option<Arc<EventDirectory>>,
+        signals: &Signals,
+    ) -> Self {
+        signals.keep(format!(
+            "; what was captured until then is kept: run `{}`",
+            recover_command(name)
+        ));
         let line = format!(
             "{FAILED}{ENDED}, for lack of memory or by a bug; what was captured until then is kept: run `{}` with more \
              memory",

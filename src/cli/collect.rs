@@ -60,7 +60,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let plan = options.events.plan()?;
     Paths::checked(&options.name, options.results)?;
     let spool = SpoolFile::create(&options.name, options.results.force)?;
-    let working = CaptureFiles::create(&options.name, spool, plan.events.is_some())?;
+    let working = CaptureFiles::create(&options.name, spool, plan.events.is_some(), &signals)?;
     let disk = DiskBudget::new(working.spool(), options.maxsize, options.results.perfdata);
     if let Some(free) = disk.lacks_room() {
         let _ = working.remove();

@@ -42,7 +42,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let name = capture_name.as_ref().unwrap_or(&options.name);
     let output = options.output.as_ref().unwrap_or(name);
     Paths::checked(output, options.results)?;
-    let working = CaptureFiles::open(name, spool)?;
+    let working = CaptureFiles::open(name, spool, &signals)?;
     let path = || working.spool_path().display().to_string();
     let reporter = Reporter::new(options.results.quiet || options.results.json);
     let capture = working.read(options.output.as_deref(), &reporter, |spool, samples| {

@@ -12,7 +12,8 @@ use rustc_hash::FxHashMap;
 use super::cancel::CancelCheck;
 use super::functions::{SymbolizedGroup, lossy, unsymbolized};
 use super::identity::Identity;
-use super::{Options, problems};
+use super::time_budget::Reading;
+use super::{Options, Tools, problems};
 use crate::download::{Module, Sources};
 use crate::machine::{CodeFile, Content};
 use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, NoticeKind};
@@ -54,13 +55,14 @@ pub(crate) fn open(symbolizer: &Symbolizer, file: &CodeFile) -> Option<FileSymbo
 pub(super) fn name(
     codes: &[CodeAddress],
     file: &CodeFile,
-    symbolizer: &Symbolizer,
-    options: &Options,
+    tools: &Tools<'_>,
+    reading: &Reading<'_>,
     cancel: CancelCheck<'_>,
 ) -> SymbolizedGroup {
+    let options = tools.options;
     // Dropped after the contents of the file.
     let _memory;
-    let symbols = open(symbolizer, file);
+    let symbols = open(&tools.symbolizer, file);
     _memory = symbols.as_ref().map(FileSymbolizer::hold_memory);
     let mut names = Names::new(module_name(file), kind(file));
     let mut group = SymbolizedGroup::default();
@@ -68,7 +70,7 @@ pub(super) fn name(
     let mut inlined_rows: FxHashMap<Cow<'_, [u8]>, FunctionId> = FxHashMap::default();
     for (index, &code) in codes.iter().enumerate() {
         let frames = match (&symbols, code) {
-            _ if cancel() => None,
+            _ if cancel() || reading.is_over() => None,
             (Some(symbols), CodeAddress::Elf(_, address)) => Some(symbols.frames(address)),
             (Some(symbols), CodeAddress::File(_, offset)) => {
                 Some(symbols.method(offset).map(|method| vec![method]))
@@ -120,6 +122,10 @@ pub(super) fn name(
         group.identity = (!cancel()).then(|| Identity::new(file, symbols)).flatten();
     }
     group.gaps.extend(problems::unavailable(file));
+    let overrun = reading.overrun();
+    group
+        .gaps
+        .extend(overrun.map(|why| problems::overrun(file, why)));
     group
 }
 

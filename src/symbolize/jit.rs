@@ -7,7 +7,8 @@ use perfcollect_symbols::dotnet_name::{self, ManagedName};
 use perfcollect_symbols::symbolizer::JitSymbols;
 
 use super::cancel::CancelCheck;
-use super::jit_symbol_files::{self, useless};
+use super::jit_symbol_files::{self, JitSymbolError, useless};
+use super::time_budget::Reading;
 use super::{SymbolizedGroup, is_blank, offset, unsymbolized};
 use crate::machine::JitProcess;
 use crate::trace::{
@@ -23,7 +24,7 @@ pub(super) fn name(
     methods: &Methods,
     (process, pid, host): (ProcessId, Pid, Option<&io::Result<JitProcess>>),
     until: Nanos,
-    cancel: CancelCheck<'_>,
+    (reading, cancel): (&Reading<'_>, CancelCheck<'_>),
 ) -> SymbolizedGroup {
     let known: Vec<_> = frames.iter().map(|frame| methods.of(*frame)).collect();
     let is_open = |known: &Option<_>| known.is_none();
@@ -31,7 +32,14 @@ pub(super) fn name(
     let addresses: Vec<_> = open().map(|(code, _)| offset(*code)).collect();
     let (written, fault) = match &addresses[..] {
         [] => (JitSymbols::default(), None),
-        addresses => jit_symbol_files::read(host, addresses, until, cancel),
+        addresses => {
+            let is_over = || cancel() || reading.is_over();
+            let (written, fault) = jit_symbol_files::read(host, addresses, until, &is_over);
+            (
+                written,
+                reading.overrun().map(JitSymbolError::overrun).or(fault),
+            )
+        }
     };
     let functions: Vec<_> = codes
         .iter()

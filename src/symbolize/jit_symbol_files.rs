@@ -115,6 +115,11 @@ impl JitSymbolError {
         }
     }
 
+    /// The files of the user of the process took too long.
+    pub(super) fn overrun(why: String) -> Self {
+        Self::new(why, "")
+    }
+
     /// The files of the process could not be determined.
     fn no_process(error: &io::Error) -> Self {
         match error.kind() {

@@ -10,6 +10,7 @@ mod jit_symbol_files;
 mod kernel;
 mod modules;
 pub(crate) mod problems;
+mod time_budget;
 pub(crate) mod unresolved;
 
 pub use cancel::CancelCheck;
@@ -25,6 +26,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustc_hash::FxHashMap;
 
 use functions::{Functions, SymbolizedGroup, is_blank, lossy, unsymbolized};
+
+use time_budget::{Owner, TimeBudget};
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::symbolizer::Symbolizer;
@@ -73,26 +76,38 @@ impl Source {
         frames: &[FrameId],
         codes: &[CodeAddress],
         capture: &Capture,
-        (symbolizer, options): (&Symbolizer, &Options),
+        tools: &Tools<'_>,
         cancel: CancelCheck<'_>,
     ) -> SymbolizedGroup {
         let machine = &capture.machine;
+        let budget = &tools.budget;
         match self {
             Self::Kernel => kernel::name(frames, codes, capture, cancel),
             Self::Module(id) => {
                 let file = machine.files().file(id);
-                elf::name(codes, file, symbolizer, options, cancel)
+                let reading = budget.read(Owner::of_file(file));
+                elf::name(codes, file, tools, &reading, cancel)
             }
             Self::Jit(id) => {
                 let raw_trace = &capture.raw_trace;
                 let (methods, until) = (&raw_trace.methods, raw_trace.end);
                 let pid = raw_trace.processes[id.index()].pid;
-                let process = (id, pid, machine.jit_processes().get(&id));
-                jit::name(frames, codes, methods, process, until, cancel)
+                let host = machine.jit_processes().get(&id);
+                let owner = host.and_then(|host| Owner::of_process(host.as_ref().ok()?));
+                let process = (id, pid, host);
+                let reading = budget.read(owner);
+                jit::name(frames, codes, methods, process, until, (&reading, cancel))
             }
             Self::Nothing => SymbolizedGroup::of(codes.iter().copied().map(unsymbolized)),
         }
     }
+}
+
+/// What all groups are symbolized with.
+struct Tools<'a> {
+    symbolizer: Symbolizer,
+    options: &'a Options,
+    budget: TimeBudget,
 }
 
 /// Returns the address relative to its module.
@@ -216,9 +231,13 @@ fn for_each_group(
     cancel: CancelCheck<'_>,
     mut each: impl FnMut(&Group, SymbolizedGroup),
 ) {
-    let symbolizer = elf::symbolizer(options, Aliases::Plain);
+    let tools = Tools {
+        symbolizer: elf::symbolizer(options, Aliases::Plain),
+        options,
+        budget: TimeBudget::default(),
+    };
     for groups in groups.chunks(GROUPS_AT_ONCE) {
-        let named = name_groups(groups, capture, (&symbolizer, options), cancel);
+        let named = name_groups(groups, capture, &tools, cancel);
         for (group, named) in groups.iter().zip(named) {
             each(group, named);
         }
@@ -229,7 +248,7 @@ fn for_each_group(
 fn name_groups(
     groups: &[Group],
     capture: &Capture,
-    symbolizer: (&Symbolizer, &Options),
+    tools: &Tools<'_>,
     cancel: CancelCheck<'_>,
 ) -> Vec<SymbolizedGroup> {
     let next = AtomicUsize::new(0);
@@ -245,10 +264,7 @@ fn name_groups(
                 .iter()
                 .map(|&row| capture.raw_trace.frames[row])
                 .collect();
-            done.push((
-                index,
-                source.name(&frames, &codes, capture, symbolizer, cancel),
-            ));
+            done.push((index, source.name(&frames, &codes, capture, tools, cancel)));
         }
     };
     let workers = std::thread::available_parallelism()

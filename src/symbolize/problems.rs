@@ -93,6 +93,16 @@ fn not_searched(directory: &Path) -> Unresolved {
     }
 }
 
+/// Returns the unresolved code of a file of a user whose files took too long.
+pub(super) fn overrun(file: &CodeFile, why: String) -> Unresolved {
+    Unresolved {
+        kind: UnresolvedKind::File,
+        who: file.clean_path().display().to_string(),
+        why,
+        remedy: "",
+    }
+}
+
 /// Returns the unresolved code of a file that cannot be opened: it has neither symbols nor unwind
 /// information.
 pub(crate) fn unavailable(file: &CodeFile) -> Option<Unresolved> {

@@ -2,11 +2,13 @@
 //! `/tmp/perf-PID.map`.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, Stat};
+use rustix::fs::{Mode, SeekFrom, Stat};
+use rustix::io::Errno;
 use thiserror::Error;
 
 use super::frame::{Evidence, Frame};
@@ -91,7 +93,14 @@ impl JitSource {
     }
 
     fn map(&self, query: &JitQuery<'_>) -> Result<PerfMap, JitError> {
-        let input = query.reader(self.open(&self.map)?);
+        let file = self.open(&self.map)?;
+        let metadata = file.metadata();
+        let metadata = metadata.map_err(|error| JitError::new(&self.map, &error))?;
+        let input = Cancellable {
+            is_sparse: metadata.blocks().saturating_mul(512) < metadata.len(),
+            ..query.reader(file)
+        };
+        let input = BufReader::with_capacity(BUFFER_BYTES, input);
         let map = match query.addresses {
             Some(addresses) => PerfMap::read_for(input, addresses),
             None => PerfMap::read(input),
@@ -106,7 +115,8 @@ impl JitSource {
     fn dump(&self, query: &JitQuery<'_>, until: u64) -> Option<Result<JitDump, JitError>> {
         let path = self.dump.as_ref()?;
         Some(self.open(path).and_then(|file| {
-            let dump = JitDump::read(query.reader(file), until);
+            let input = BufReader::with_capacity(BUFFER_BYTES, query.reader(file));
+            let dump = JitDump::read(input, until);
             dump.map_err(|error| match &error {
                 JitDumpError::Read(error) => JitError::new(path, error),
                 error => JitError::malformed(path, error),
@@ -145,9 +155,12 @@ impl Default for JitQuery<'_> {
 }
 
 impl JitQuery<'_> {
-    fn reader(&self, file: File) -> BufReader<Cancellable<'_>> {
-        let cancel = self.cancel;
-        BufReader::with_capacity(BUFFER_BYTES, Cancellable { file, cancel })
+    fn reader(&self, file: File) -> Cancellable<'_> {
+        Cancellable {
+            file,
+            cancel: self.cancel,
+            is_sparse: false,
+        }
     }
 }
 
@@ -155,6 +168,27 @@ impl JitQuery<'_> {
 struct Cancellable<'a> {
     file: File,
     cancel: &'a dyn Fn() -> bool,
+    /// Whether to read a hole as one NUL: a file may have holes of any size.
+    is_sparse: bool,
+}
+
+impl Cancellable<'_> {
+    /// Moves to the next byte that is not in a hole. Returns whether there was a hole, which may extend to the
+    /// end of the file.
+    fn skip_hole(&mut self) -> bool {
+        let Ok(position) = self.file.stream_position() else {
+            return false;
+        };
+        match rustix::fs::seek(&self.file, SeekFrom::Data(position)) {
+            Ok(data) => data > position,
+            // There is no more data.
+            Err(Errno::NXIO) => self
+                .file
+                .seek(io::SeekFrom::End(0))
+                .is_ok_and(|end| end > position),
+            Err(_) => false,
+        }
+    }
 }
 
 impl Read for Cancellable<'_> {
@@ -162,7 +196,13 @@ impl Read for Cancellable<'_> {
         if (self.cancel)() {
             return Err(io::Error::other("cancelled"));
         }
-        self.file.read(buffer)
+        match buffer.first_mut() {
+            Some(first) if self.is_sparse && self.skip_hole() => {
+                *first = 0;
+                Ok(1)
+            }
+            _ => self.file.read(buffer),
+        }
     }
 }
 

@@ -64,3 +64,28 @@ fn the_user_of_a_process_is_the_owner_of_its_files() {
     let source = JitSource::of_process(std::process::id() as i32, None).unwrap();
     assert_eq!(source.uid, rustix::process::geteuid().as_raw());
 }
+
+/// A file of 10 GB takes no space on the disk, and no time to read.
+#[test]
+fn skips_holes_of_any_size() {
+    use std::os::unix::fs::FileExt;
+
+    let uid = rustix::process::geteuid().as_raw();
+    let directory = tempfile::tempdir().unwrap();
+    let map = std::fs::File::create(directory.path().join("map")).unwrap();
+    map.write_all_at(b"1000 10 first\n2000 10 second", 0)
+        .unwrap();
+    map.write_all_at(b"3000 10 third\n", 10 << 30).unwrap();
+    map.set_len(20 << 30).unwrap();
+    let source = JitSource {
+        root: Root::at(directory.path()).unwrap().into(),
+        uid,
+        map: "/map".into(),
+        dump: None,
+        until: None,
+    };
+    let map = source.map(&JitQuery::default()).unwrap();
+    let names = [0x1000, 0x2000, 0x3000].map(|address| map.lookup(address).unwrap().name);
+    assert_eq!(names, [&b"first"[..], b"second", b"third"]);
+    assert!(!map.truncated);
+}
