@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use perfcollect::trace::NoticeKind;
 use rustix::process::Signal;
 use support::{
-    AS_NOBODY, Missing, Saved, Workload, captured_for, finish, is_installed, perfcollect, run,
-    run_perfcollect, start_capture, wait_for_cpu_time, wait_until,
+    AS_NOBODY, Missing, PublicDirectory, Saved, Workload, captured_for, finish, is_installed,
+    perfcollect, run, run_perfcollect, start_capture, wait_for_cpu_time, wait_until,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -64,6 +65,46 @@ if os.fork() == 0:
         os.write(fuse, struct.pack("<IiQ", 16 + len(reply), error, unique) + reply)
         if kind == OPEN:
             time.sleep(1 << 20)
+"#;
+
+/// Claims to be a runtime, and sends events without end.
+const RUNTIME: &str = r#"
+import mmap, os, socket, struct, sys, threading
+start = open("/proc/self/stat").read().rsplit(")", 1)[1].split()[19]
+library = sys.argv[1] + "/libcoreclr.so"
+with open(library, "wb") as file:
+    file.write(b"\x7fELF" + bytes(4092))
+code = mmap.mmap(os.open(library, os.O_RDONLY), 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+listener = socket.socket(socket.AF_UNIX)
+path = "/tmp/dotnet-diagnostic-%d-%s-socket" % (os.getpid(), start)
+listener.bind(path)
+listener.listen(9)
+header = b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01" + struct.pack("<3I", 4, 4, 5) + b"Trace\x06"
+header += bytes(16) + struct.pack("<2Q4I", 1000, 10**9, 8, os.getpid(), 1, 0) + b"\x06"
+offset = len(header)
+def block():
+    global offset
+    content = struct.pack("<2H2Q", 20, 1, 0, 0) + bytes(65516)
+    begin = b"\x05\x05\x01" + struct.pack("<3I", 2, 2, 10) + b"EventBlock\x06" + struct.pack("<I", len(content))
+    padding = bytes(-(offset + len(begin)) % 4)
+    whole = begin + padding + content + b"\x06"
+    offset += len(whole)
+    return whole
+def serve():
+    while True:
+        connection, _ = listener.accept()
+        connection.recv(1 << 16)
+        connection.send(b"DOTNET_IPC_V1\0" + struct.pack("<H2BHQ", 28, 255, 0, 0, 7) + header)
+        while True:
+            try:
+                connection.sendall(block())
+            except OSError:
+                break
+threading.Thread(target=serve, daemon=True).start()
+print('{"event":"ready"}', flush=True)
+threading.Thread(target=lambda: (sys.stdin.read(), os.unlink(path), os._exit(0)), daemon=True).start()
+while True:
+    pass
 "#;
 
 /// Reading the messages of the kernel waits for the next one, and takes it from others.
@@ -135,4 +176,32 @@ fn a_second_signal_ends_it_also_while_it_waits_for_a_file_system() {
     recovered.expect_success();
     let saved = Saved::open(directory, "x");
     assert!(saved.summary.samples > 100, "{:?}", saved.summary);
+}
+
+#[test]
+fn a_runtime_that_sends_without_end_neither_ends_a_capture_nor_fills_the_disk() {
+    need_capture!();
+    if !is_installed("python3") {
+        skip!(Missing::Command("python3"));
+    }
+    let public = PublicDirectory::new();
+    let mut runtime = Command::new(AS_NOBODY[0]);
+    runtime
+        .args(&AS_NOBODY[1..])
+        .args(["sh", "-c", "exec python3 -c \"$0\" \"$1\"", RUNTIME])
+        .arg(public.path());
+    let runtime = Workload::start(&mut runtime);
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["-maxsize", "48M", "-collectsec", "4"];
+    let options = ["collect", "x"].into_iter().chain(options);
+    let finished = run_perfcollect(options, directory.path(), LIMIT).expect_success();
+    drop(runtime);
+    let saved = Saved::open(directory, "x");
+    assert!(
+        finished.stderr.contains("STOPPED (time limit)"),
+        "{}",
+        finished.stderr
+    );
+    let lost = saved.notices(NoticeKind::EventsLost);
+    assert!(lost.len() == 1 && saved.notices(NoticeKind::DiskSpace).is_empty());
 }

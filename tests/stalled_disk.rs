@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use perfcollect::dotnet::diagnostics::Limits;
-use perfcollect::dotnet::{EventProfile, EventSession, QueuedBytes, StreamSink};
+use perfcollect::dotnet::{EventProfile, EventSession, StreamRoom, StreamSink};
 use perfcollect::nettrace::EventMetadata;
 use perfcollect::trace::{EventStream, Pid, StreamContent, StreamName};
 use support::{Runtime, Workload, workloads};
@@ -55,8 +55,8 @@ fn a_stalled_disk_delays_no_target() {
     let pid = Pid(workload.pid() as i32);
     let (disk, file, release) = stalled_disk();
     let request = EventProfile::gc_collect_only().session_request();
-    let queued = QueuedBytes::default();
-    let mut session = EventSession::start(pid, false, request, false, queued, disk).unwrap();
+    let room = StreamRoom::default();
+    let mut session = EventSession::start(pid, false, request, false, room, disk).unwrap();
     let start = Instant::now();
     let done = workload.done(LIMIT);
     // Without the disk, most events have no room.

@@ -25,6 +25,9 @@ const TRACE_BYTES_PER_SAMPLE: u64 = 300;
 const PERF_DATA_BYTES_PER_SAMPLE: u64 = 500;
 const TRACE_BYTES_PER_EVENT_BYTE: u64 = 2;
 
+/// Part of the limit that the events of one user may take.
+const LIMIT_PER_USER: u64 = 2;
+
 /// What a capture has stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stored {
@@ -74,6 +77,16 @@ impl DiskBudget {
     pub fn lacks_room(&self) -> Option<String> {
         let limit = self.limit.filter(|limit| *limit < Self::MIN_BYTES)?;
         Some(Size(self.free.unwrap_or(limit)).to_string())
+    }
+
+    /// Returns how many bytes of events of one user are kept, as received. The others are dropped, so
+    /// that no user can end the capture.
+    #[must_use]
+    pub fn events_of_user(&self) -> Option<u64> {
+        // The file of a stream and its part of the trace.
+        let bytes_per_byte = 1 + TRACE_BYTES_PER_EVENT_BYTE;
+        self.limit
+            .map(|limit| limit / LIMIT_PER_USER / bytes_per_byte)
     }
 
     /// Returns whether there is a limit.

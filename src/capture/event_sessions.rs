@@ -1,9 +1,9 @@
 //! Event sessions of the target's .NET runtimes: one or two per process, each with a stream file.
 
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 
 use super::finished::MORE_ROOM;
@@ -12,7 +12,7 @@ use crate::dotnet::diagnostics::{
     DiagnosticsError, GC_SETTINGS, Limits, PortError, SessionRequest,
 };
 use crate::dotnet::{
-    EventSession, ProcessMemory, QueuedBytes, RuntimeSessionError, SharedSink, StreamItem,
+    EventSession, ProcessMemory, RuntimeSessionError, SharedSink, StreamItem, StreamRoom,
     StreamSize,
 };
 use crate::machine;
@@ -61,15 +61,25 @@ pub(super) struct EventSessions {
     more_failed: usize,
     /// The first process with a rundown that the user did not request.
     first_denied: Option<Pid>,
-    /// Size of what was received and not yet written.
-    queued: QueuedBytes,
+    /// Room for the streams of each user.
+    rooms: FxHashMap<u32, StreamRoom>,
+    room: StreamRoom,
+    /// Maximum size of the streams of a user as received, in bytes.
+    user_limit: Option<u64>,
     /// What the streams of ended sessions refer to; `None` is the end of a session.
     items: Vec<(Pid, Option<StreamItem>)>,
 }
 
 impl EventSessions {
-    pub(super) fn new(request: Option<EventRequest>, choice: SessionChoice, cpus: u64) -> Self {
+    /// `user_limit` is the maximum size of the streams of a user, in bytes.
+    pub(super) fn new(
+        request: Option<EventRequest>,
+        choice: SessionChoice,
+        cpus: u64,
+        user_limit: Option<u64>,
+    ) -> Self {
         Self {
+            user_limit,
             starts: request.is_some().then(|| SessionStarts::new(choice, cpus)),
             request,
             ..Self::default()
@@ -121,11 +131,20 @@ impl EventSessions {
         {
             self.first_denied = Some(pid);
         }
-        let queued = Arc::clone(&self.queued);
-        match EventSession::start(pid, is_new, session, request.rundown, queued, keep) {
+        let rundown = request.rundown;
+        let room = self.room_of(pid);
+        match EventSession::start(pid, is_new, session, rundown, room, keep) {
             Ok(session) => self.running.push((pid, session)),
             Err(error) => self.fail(pid, error),
         }
+    }
+
+    /// Returns the room for the streams of the user of a process.
+    fn room_of(&mut self, pid: Pid) -> StreamRoom {
+        let uid = machine::file_owner(pid).unwrap_or(u32::MAX);
+        let room = self.rooms.entry(uid);
+        room.or_insert_with(|| self.room.of_user(self.user_limit))
+            .clone()
     }
 
     /// Removes the sessions of processes that have ended.

@@ -93,7 +93,12 @@ pub fn run(
         (Target::SystemWide, _) => SessionChoice::Running,
         _ => SessionChoice::Named,
     };
-    let events = EventSessions::new(events, choice, session.cpus() as u64);
+    // Processes that the user named may take all of it.
+    let user_limit = match &request.target {
+        Target::SystemWide => request.disk.events_of_user(),
+        _ => None,
+    };
+    let events = EventSessions::new(events, choice, session.cpus() as u64, user_limit);
     let mut engine = Engine::new(&request.target, weight, spool, &header).with_events(events);
     if let Some(error) = engine.spool_error() {
         return Err(CaptureError::SpoolStart(error));

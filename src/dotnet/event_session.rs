@@ -19,7 +19,7 @@ use super::runtime_settings::RuntimeSettings;
 use super::session_thread::{IsOver, RuntimeSessionError, SessionThread, Wanted};
 use super::stream_copy::{StreamCopy, StreamItem};
 use super::stream_drain::drain;
-use super::stream_queue::{QueueReader, QueuedBytes, StreamQueue};
+use super::stream_queue::{QueueReader, StreamQueue, StreamRoom};
 use super::stream_size::{GrowingSize, StreamSize};
 use crate::trace::{Pid, StreamContent};
 
@@ -76,7 +76,7 @@ impl EventSession {
     /// the rundown of a runtime that unloads code at that time may crash the process (.NET 9, 10).
     /// Without it, the file gets the settings of the runtime.
     ///
-    /// `queued` is the size of what the sessions of a capture have received and not yet written.
+    /// `room` is what the streams of the capture share, and those of the user.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -85,14 +85,14 @@ impl EventSession {
         is_new: bool,
         mut request: SessionRequest,
         rundown: bool,
-        queued: QueuedBytes,
+        room: StreamRoom,
         sink: SharedSink,
     ) -> Result<Self, RuntimeSessionError> {
         let size = Arc::new(GrowingSize::default());
         let (split, is_split) = sync_channel::<()>(1);
         let target = StreamTarget {
             pid,
-            queued,
+            room,
             sink,
             size: Arc::clone(&size),
         };
@@ -230,7 +230,7 @@ impl EventSession {
 #[derive(Clone)]
 struct StreamTarget {
     pid: Pid,
-    queued: QueuedBytes,
+    room: StreamRoom,
     sink: SharedSink,
     size: Arc<GrowingSize>,
 }
@@ -246,11 +246,11 @@ impl StreamTarget {
     ) -> Result<(), RuntimeSessionError> {
         let Self {
             pid,
-            queued,
+            room,
             sink,
             size,
         } = self;
-        let queue = Arc::new(StreamQueue::new(queued));
+        let queue = Arc::new(StreamQueue::new(room));
         let (parts, sender) = (QueueReader(Arc::clone(&queue)), sender.clone());
         let write = move || {
             let file = sink.create(pid, content);

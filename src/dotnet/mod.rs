@@ -67,6 +67,6 @@ pub use runtime_file::{RuntimeFile, candidates, maps_runtime, tells_of_runtime};
 pub use runtime_values::runtime_value;
 pub use session_thread::RuntimeSessionError;
 pub use stream_copy::{StreamEnd, StreamItem};
-pub use stream_queue::QueuedBytes;
+pub use stream_queue::StreamRoom;
 pub use stream_size::StreamSize;
 pub use stub_kind::StubKind;

@@ -10,7 +10,7 @@ const CHUNK: usize = 1 << 16;
 
 /// Moves a stream to a queue, up to its end or until nobody reads the queue any more.
 ///
-/// Waits only for the stream. If the queue is full, events are left out up to the next sequence
+/// Waits only for the stream. If the queue is full, or the user's space, events are left out up to the next sequence
 /// point, so that readers count them. A stream that is not of version 4 or 5 ends there, with an
 /// error.
 pub(super) fn drain(stream: impl Read, queue: &StreamQueue) {
@@ -71,7 +71,9 @@ struct Source<R> {
 impl<R> Source<R> {
     /// Ends the stream where the queue has no room for a part that cannot be left out.
     fn fail_to_write(&mut self) {
-        let error = io::Error::other("they were not written as fast as they came");
+        let error = io::Error::other(
+            "they came faster than they were written, or exceed the space for its user",
+        );
         self.error.get_or_insert(error);
     }
 }

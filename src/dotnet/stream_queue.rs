@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Maximum size of the queue of one stream, in bytes.
@@ -18,15 +18,45 @@ const HARD_FACTOR: usize = 2;
 /// Memory of a part besides its bytes.
 const PART_BYTES: usize = 64;
 
-/// Size of all queues, in bytes.
-pub type QueuedBytes = Arc<AtomicUsize>;
+/// Room for the streams of a capture, in memory and on the disk.
+#[derive(Clone, Debug, Default)]
+pub struct StreamRoom {
+    /// Size of all queues, in bytes.
+    queued: Arc<AtomicUsize>,
+    /// Size of the streams of a user as received, in bytes.
+    received: Arc<AtomicU64>,
+    /// Maximum of `received`. `None`: no maximum.
+    limit: Option<u64>,
+}
+
+impl StreamRoom {
+    /// Returns room for the streams of another user, of which `limit` bytes are kept.
+    ///
+    /// Any process can claim to be a runtime, and send as fast as perfcollect reads.
+    #[must_use]
+    pub fn of_user(&self, limit: Option<u64>) -> Self {
+        Self {
+            queued: Arc::clone(&self.queued),
+            received: Arc::default(),
+            limit,
+        }
+    }
+
+    /// Returns whether the user may have `factor` times the limit, with a part of this size.
+    fn has_space(&self, bytes: usize, factor: u64) -> bool {
+        let received = self.received.load(Ordering::Relaxed);
+        let received = received.saturating_add(bytes as u64);
+        self.limit
+            .is_none_or(|limit| received <= limit.saturating_mul(factor))
+    }
+}
 
 /// Part of a stream that was received and not yet written.
 #[derive(Debug)]
 pub(super) struct StreamQueue {
     state: Mutex<State>,
     changed: Condvar,
-    all: QueuedBytes,
+    room: StreamRoom,
 }
 
 #[derive(Debug, Default)]
@@ -40,11 +70,11 @@ struct State {
 }
 
 impl StreamQueue {
-    pub(super) fn new(all: QueuedBytes) -> Self {
+    pub(super) fn new(room: StreamRoom) -> Self {
         Self {
             state: Mutex::default(),
             changed: Condvar::new(),
-            all,
+            room,
         }
     }
 
@@ -55,11 +85,15 @@ impl StreamQueue {
 
     /// Returns whether there is room for a part.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.with(|state| self.fits(state, bytes + PART_BYTES, 1))
+        self.room.has_space(bytes, 1) && self.with(|state| self.fits(state, bytes + PART_BYTES, 1))
     }
 
     fn fits(&self, state: &State, size: usize, factor: usize) -> bool {
-        let all = self.all.load(Ordering::Relaxed).saturating_add(size);
+        let all = self
+            .room
+            .queued
+            .load(Ordering::Relaxed)
+            .saturating_add(size);
         let own = state.bytes + size;
         own <= MIN_BYTES || own <= factor * MAX_BYTES && all <= factor * MAX_ALL_BYTES
     }
@@ -68,11 +102,16 @@ impl StreamQueue {
     pub(super) fn push(&self, part: Vec<u8>) -> bool {
         let is_added = self.with(|state| {
             let size = size_of_part(&part);
-            let is_added = !state.is_abandoned && self.fits(state, size, HARD_FACTOR);
+            let is_added = !state.is_abandoned
+                && self.fits(state, size, HARD_FACTOR)
+                && self.room.has_space(part.len(), HARD_FACTOR as u64);
             if is_added {
+                self.room
+                    .received
+                    .fetch_add(part.len() as u64, Ordering::Relaxed);
                 state.bytes += size;
                 // Under the lock, so that the part is not subtracted before.
-                self.all.fetch_add(size, Ordering::Relaxed);
+                self.room.queued.fetch_add(size, Ordering::Relaxed);
                 state.parts.push_back(part);
             }
             is_added
@@ -93,7 +132,7 @@ impl StreamQueue {
             if let Some(part) = state.parts.pop_front() {
                 let size = size_of_part(&part);
                 state.bytes -= size;
-                self.all.fetch_sub(size, Ordering::Relaxed);
+                self.room.queued.fetch_sub(size, Ordering::Relaxed);
                 return Ok(Some(part));
             }
             if let Some(error) = &mut state.end {
@@ -129,7 +168,26 @@ impl Drop for QueueReader {
             state.is_abandoned = true;
             state.parts.clear();
             let left = std::mem::take(&mut state.bytes);
-            self.0.all.fetch_sub(left, Ordering::Relaxed);
+            self.0.room.queued.fetch_sub(left, Ordering::Relaxed);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_the_space_of_all_streams_of_a_user() {
+        let shared = StreamRoom::default();
+        let room = shared.of_user(Some(100));
+        let queues = [StreamQueue::new(room.clone()), StreamQueue::new(room)];
+        assert!(queues[0].has_room(100) && !queues[0].has_room(101));
+        assert!(queues[0].push(vec![0; 60]));
+        assert!(queues[1].has_room(40) && !queues[1].has_room(41));
+        // Parts that cannot be left out have more space, but not any amount.
+        assert!(queues[1].push(vec![0; 140]) && !queues[1].push(vec![0; 1]));
+        let other = StreamQueue::new(shared.of_user(Some(100)));
+        assert!(other.has_room(100) && StreamQueue::new(shared).has_room(1 << 20));
     }
 }

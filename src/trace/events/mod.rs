@@ -144,11 +144,11 @@ impl EventStreams {
             let lost = process.dropped.saturating_add(process.unknown);
             (lost > 0).then(|| {
                 let what = format!(
-                    "{lost} of {} events of .NET process {} are lost: the runtime's buffer was full, or the disk was too slow",
+                    "{lost} of {} events of .NET process {} are lost: the runtime's buffer was full, the disk was too slow, or its user's part of -maxsize was used up",
                     lost.saturating_add(process.events),
                     process.pid
                 );
-                let remedy = "request fewer events, for example with -gccollectonly, a larger buffer with -eventbuffer MB, or a name on a faster disk";
+                let remedy = "request fewer events, for example with -gccollectonly, a larger buffer with -eventbuffer MB, a larger -maxsize, or a name on a faster disk";
                 Notice::new(NoticeKind::EventsLost, what, remedy)
                     .about(process.pid)
                     .counting(lost)
