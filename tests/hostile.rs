@@ -136,6 +136,14 @@ fn a_perf_map_that_is_a_link_is_not_read() {
     }
 }
 
+fn waits_for_file_system(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let places = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("wchan")));
+    places
+        .flatten()
+        .any(|place| place.contains("request_wait_answer"))
+}
+
 /// A server of a network file system may stop to answer at any time.
 #[test]
 fn a_second_signal_ends_it_also_while_it_waits_for_a_file_system() {
@@ -158,13 +166,14 @@ fn a_second_signal_ends_it_also_while_it_waits_for_a_file_system() {
     let capture = start_capture(&mut command);
     wait_for_cpu_time(target.pid(), Duration::from_secs(1));
     capture.signal(Signal::INT);
+    // The file system answers until the file is open.
+    let mut waits = 0;
     wait_until("it waits for the file system", || {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", capture.pid())).unwrap();
-        let waits_in =
-            tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("wchan")));
-        waits_in
-            .flatten()
-            .any(|place| place.contains("request_wait_answer"))
+        waits = match waits_for_file_system(capture.pid()) {
+            true => waits + 1,
+            false => 0,
+        };
+        waits > 20
     });
     capture.signal(Signal::INT);
     let finished = finish(capture, LIMIT);

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 
@@ -16,7 +17,7 @@ use super::last_words::{FAILURE, print};
 
 /// Time that the program has to end by itself after the second request.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Stack of the thread that waits for the second request.
+/// Stack of the thread that handles the signals.
 const STACK_BYTES: usize = 64 << 10;
 
 /// Counter of stop requests.
@@ -41,6 +42,9 @@ impl Signals {
     /// A SIGHUP that was ignored stays ignored, as `nohup` requires. SIGINT gets a handler even
     /// then, as shells ignore it in background commands.
     ///
+    /// A thread of their own handles them: one that waits for a file system that does not answer
+    /// handles none. So this thread, and those that it starts, block them.
+    ///
     /// # Errors
     /// Returns an error if a handler cannot be installed.
     pub fn install() -> io::Result<Self> {
@@ -60,9 +64,18 @@ impl Signals {
         let kept = Arc::default();
         let line = Arc::clone(&kept);
         thread::Builder::new()
-            .name("second signal".into())
+            .name("signals".into())
             .stack_size(STACK_BYTES)
             .spawn(move || end_after_second(second, &line))?;
+        let handled: SigSet = [
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGUSR1,
+        ]
+        .into_iter()
+        .collect();
+        handled.thread_block()?;
         Ok(Self {
             wake,
             stop,
@@ -105,7 +118,7 @@ impl Signals {
     }
 }
 
-/// Ends the program if it still runs a while after the second request.
+/// Handles the signals, and ends the program if it still runs a while after the second request.
 fn end_after_second(mut requests: UnixStream, kept: &OnceLock<String>) {
     if requests.read_exact(&mut [0; 2]).is_err() {
         return;

@@ -63,13 +63,14 @@ impl OutputRequest<'_> {
         let written = self
             .write(&trace, &end, spool_bytes, signals)
             .map_err(|error| self.kept(error, &unwritten))?;
+        // `stop` prints what was printed when the spool is gone.
+        let printed = self.print(&written);
         let removed = self.spooled.map(|(_, working)| (working, working.remove()));
-        self.print(&written)?;
         if let Some((working, Err(error))) = removed {
             let path = working.spool_path().display().to_string();
             eprintln!("cannot remove {}: {error}", OneLine(&path));
         }
-        Ok(())
+        printed
     }
 
     /// Writes the files of a trace.

@@ -10,7 +10,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits until a condition holds.
 #[track_caller]
-pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
