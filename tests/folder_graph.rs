@@ -1,10 +1,14 @@
 //! The directories of `src/` import each other in one direction, as docs/architecture.md draws it.
 #![allow(clippy::unwrap_used)]
 
+#[macro_use]
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use support::sources::{is_of_tests, source_files};
 use syn::visit::{self, Visit};
 
 /// Imported modules by importing module. A module is its path below `crate`.
@@ -12,23 +16,6 @@ type Imports = BTreeMap<Vec<String>, BTreeSet<Vec<String>>>;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
-}
-
-/// All source files below a directory, without those of unit tests.
-fn source_files(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).unwrap();
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = paths
-        .flat_map(|path| match path.is_dir() {
-            true => source_files(&path),
-            false => vec![path],
-        })
-        .collect();
-    files.retain(|path| {
-        let stem = path.file_stem().unwrap().to_str().unwrap();
-        path.extension().is_some_and(|suffix| suffix == "rs") && !stem.ends_with("tests")
-    });
-    files
 }
 
 /// `src/a/b.rs` and `src/a/b/mod.rs` are the module `a::b`.
@@ -39,14 +26,6 @@ fn module_of(file: &Path) -> Vec<String> {
     parts
         .filter(|part| !matches!(part.as_str(), "mod" | "lib" | "main"))
         .collect()
-}
-
-fn is_test(attributes: &[syn::Attribute]) -> bool {
-    let is_cfg_test = |attribute: &syn::Attribute| {
-        attribute.path().is_ident("cfg")
-            && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string() == "test")
-    };
-    attributes.iter().any(is_cfg_test)
 }
 
 /// Collects the paths that a file names, `use` trees included.
@@ -80,14 +59,7 @@ impl Paths {
 
 impl<'ast> Visit<'ast> for Paths {
     fn visit_item(&mut self, item: &'ast syn::Item) {
-        let is_of_tests = match item {
-            syn::Item::Mod(module) => is_test(&module.attrs),
-            syn::Item::Use(import) => is_test(&import.attrs),
-            syn::Item::Fn(function) => is_test(&function.attrs),
-            syn::Item::Impl(block) => is_test(&block.attrs),
-            _ => false,
-        };
-        if !is_of_tests {
+        if !is_of_tests(item) {
             visit::visit_item(self, item);
         }
     }

@@ -3,6 +3,7 @@
 pub mod archive;
 pub mod events;
 mod hot_path;
+mod notices;
 pub mod report;
 
 use std::io::{self, Write};

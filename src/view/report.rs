@@ -1,12 +1,12 @@
 //! Reports as plain text, printed at the end of a capture and by `perfcollect view`.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::Path;
 
 use super::count;
 use super::hot_path::Step;
+use super::notices;
 use crate::output::label;
 use crate::output::sanitize::{shell_word, terminal, truncate};
 use crate::output::summary::{MethodSummary, ModuleSummary, Summary};
@@ -77,14 +77,7 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
             info.collector_peak_kib as f64 / 1024.0
         )?;
     }
-    let mut remedies = HashSet::new();
-    for notice in &summary.quality.notices {
-        writeln!(out, "  notice   {}", terminal(&notice.what))?;
-        if !notice.remedy.is_empty() && remedies.insert(&notice.remedy) {
-            writeln!(out, "           {}", terminal(&notice.remedy))?;
-        }
-    }
-    Ok(())
+    notices::print(&summary.quality.notices, out)
 }
 
 /// Prints the first `top` processes.

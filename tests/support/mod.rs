@@ -47,6 +47,7 @@ mod public_directory;
 pub mod recording;
 mod runtime;
 mod saved;
+pub mod sources;
 mod wait;
 mod workload;
 pub mod zip;

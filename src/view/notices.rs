@@ -1,0 +1,71 @@
+//! Notices in the terminal: many of one kind would hide everything else.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
+
+use crate::output::archive::SUMMARY;
+use crate::output::sanitize::terminal;
+use crate::trace::{Notice, NoticeKind};
+
+/// Maximum number of notices of a kind that are shown. The others are counted.
+const MAX_SHOWN: usize = 3;
+
+/// Prints notices, each remedy once.
+pub(super) fn print(notices: &[Notice], out: &mut impl Write) -> io::Result<()> {
+    let mut left: HashMap<NoticeKind, usize> = HashMap::new();
+    for notice in notices {
+        *left.entry(notice.kind).or_default() += 1;
+    }
+    let mut shown: HashMap<NoticeKind, usize> = HashMap::new();
+    let mut remedies = HashSet::new();
+    for notice in notices {
+        let shown = shown.entry(notice.kind).or_default();
+        if *shown == MAX_SHOWN {
+            continue;
+        }
+        *shown += 1;
+        writeln!(out, "  notice   {}", terminal(&notice.what))?;
+        if !notice.remedy.is_empty() && remedies.insert(&notice.remedy) {
+            writeln!(out, "           {}", terminal(&notice.remedy))?;
+        }
+        let more = left[&notice.kind] - *shown;
+        if *shown == MAX_SHOWN && more > 0 {
+            writeln!(
+                out,
+                "           ... and {more} more like it: {SUMMARY} in the trace has all"
+            )?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_is_too_much_of_one_kind() {
+        let rejected = |number: u32| {
+            let what = format!("rejected {number}");
+            Notice::new(NoticeKind::DebugFileRejected, what, "chmod")
+        };
+        let mut notices: Vec<Notice> = (1..=64).map(rejected).collect();
+        notices.insert(1, Notice::new(NoticeKind::RecordsLost, "lost 9", ""));
+        let mut text = Vec::new();
+        print(&notices, &mut text).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "  notice   rejected 1\n           chmod\n  notice   lost 9\n  notice   rejected 2\n  notice   rejected 3\n           \
+             ... and 61 more like it: summary.json in the trace has all\n"
+        );
+    }
+
+    #[test]
+    fn shows_all_of_a_few() {
+        let notices = [1, 2, 3].map(|n| Notice::new(NoticeKind::EventsLost, format!("{n}"), ""));
+        let mut text = Vec::new();
+        print(&notices, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text, "  notice   1\n  notice   2\n  notice   3\n");
+    }
+}
