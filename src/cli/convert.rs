@@ -9,6 +9,7 @@ use super::convert_error::ConvertError;
 use super::convert_text;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
+use super::sandbox::{self, temporary_file};
 use super::trace_files::Paths;
 use crate::capture::{self, CaptureError, ConvertRequest, Signals};
 use crate::output::file::unnamed_file;
@@ -28,6 +29,9 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     if paths.is_one(&source.recording) {
         let path = source.recording.display().to_string();
         return Err(ConvertError::Itself(path));
+    }
+    if !options.names.download() {
+        sandbox::enter(&[&output, &temporary_file()]);
     }
     let cancelled = {
         let signals = Arc::clone(&signals);

@@ -16,6 +16,7 @@ mod progress;
 mod ps;
 mod recording_options;
 mod recover;
+mod sandbox;
 mod script;
 mod spelling;
 mod symbols;

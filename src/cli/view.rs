@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use super::arguments::ViewOptions;
+use super::sandbox;
 use crate::view::events::{self, Viewer};
 use crate::view::{self, ViewError};
 
@@ -10,6 +11,7 @@ use crate::view::{self, ViewError};
 const TOP: usize = 20;
 
 pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
+    sandbox::enter(&[]);
     if options.viewer == Viewer::Report {
         let mut text = Vec::new();
         view::view(&options.trace, options.top.unwrap_or(TOP), &mut text)?;

@@ -33,6 +33,8 @@ pub enum Missing {
     Unshare(&'static str),
     /// Other users than root may make no namespaces.
     UserNamespaces,
+    /// The kernel has no Landlock.
+    Landlock,
     /// A command is not installed.
     Command(&'static str),
     /// A file that comes with a package is not there.
@@ -65,6 +67,7 @@ impl fmt::Display for Missing {
             Self::Writable(path) => write!(f, "writable {path}"),
             Self::Unshare(option) => write!(f, "unshare {option}"),
             Self::UserNamespaces => f.write_str("user-namespaces"),
+            Self::Landlock => f.write_str("landlock"),
             Self::Command(name) => write!(f, "command {name}"),
             Self::File(path) => write!(f, "file {path}"),
             Self::Cached(path) => write!(f, "cached {path}"),
