@@ -7,6 +7,7 @@ mod support;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -187,6 +188,25 @@ fn rejects_debug_file_of_another_build() {
         notices(&saved),
         [(NoticeKind::DebugFileRejected, "program.debug")]
     );
+}
+
+/// A link of the owner could lead to it.
+#[test]
+fn rejects_debug_file_that_the_owner_of_the_program_may_not_read() {
+    need_capture!();
+    let directory = need!(stripped("native-nofp"));
+    let debug_file = directory.path().join("program.debug");
+    fs::rename(directory.path().join("kept"), &debug_file).unwrap();
+    chown(directory.path().join("program"), Some(65534), None).unwrap();
+    fs::set_permissions(&debug_file, fs::Permissions::from_mode(0o600)).unwrap();
+    let private = capture(directory.path(), &[]);
+    assert!(!is_named(&private));
+    assert_eq!(
+        notices(&private),
+        [(NoticeKind::DebugFileRejected, "program.debug")]
+    );
+    fs::set_permissions(&debug_file, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(is_named(&capture(directory.path(), &[])));
 }
 
 /// Copies the libraries of a program to the same paths below another root directory.

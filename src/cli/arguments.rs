@@ -15,6 +15,7 @@ use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use super::values::{scaled, seconds};
 use crate::capture::DiskBudget;
 use crate::output::NameStyle;
+use crate::output::file::FileOwner;
 use crate::perf::CallGraph;
 use crate::script::Fields;
 use crate::symbolize;
@@ -146,6 +147,7 @@ impl SymbolOptions {
         symbolize::Options {
             inlined: !self.noinline,
             symbol_directories: directories.cloned().collect(),
+            invoking_user: FileOwner::invoking_user().map(|owner| owner.uid.as_raw()),
         }
     }
 

@@ -60,6 +60,7 @@ impl SymbolsOptions {
         symbolize::Options {
             inlined: !self.noinline,
             symbol_directories: self.directories().collect(),
+            ..symbolize::Options::default()
         }
     }
 

@@ -19,6 +19,7 @@ use crate::trace::{ModuleId, Pid};
 const OPTIONS: symbolize::Options = symbolize::Options {
     inlined: true,
     symbol_directories: Vec::new(),
+    invoking_user: None,
 };
 /// Maximum number of cached JIT functions.
 const MAX_MADE: usize = 64 << 10;

@@ -42,6 +42,8 @@ pub struct Options {
     pub inlined: bool,
     /// Directories of the host in which debug files are searched for first; absolute.
     pub symbol_directories: Vec<PathBuf>,
+    /// User who invoked perfcollect through `sudo`, whose files are read for as long as it takes.
+    pub invoking_user: Option<u32>,
 }
 
 /// Maximum number of groups whose functions are in memory before they are merged.
@@ -234,7 +236,7 @@ fn for_each_group(
     let tools = Tools {
         symbolizer: elf::symbolizer(options, Aliases::Plain),
         options,
-        budget: TimeBudget::default(),
+        budget: TimeBudget::new(options.invoking_user),
     };
     for groups in groups.chunks(GROUPS_AT_ONCE) {
         let named = name_groups(groups, capture, &tools, cancel);

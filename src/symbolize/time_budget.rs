@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use perfcollect_symbols::process::Root;
 use rustc_hash::FxHashMap;
+use rustix::process::geteuid;
 
 use crate::machine::{CodeFile, Content, JitProcess};
 
@@ -14,8 +15,13 @@ use crate::machine::{CodeFile, Content, JitProcess};
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 /// The time that the files of each user have taken.
-#[derive(Debug, Default)]
-pub(super) struct TimeBudget(Mutex<FxHashMap<Owner, Duration>>);
+#[derive(Debug)]
+pub(super) struct TimeBudget {
+    used: Mutex<FxHashMap<Owner, Duration>>,
+    invoking_user: Option<u32>,
+    /// Whether this process is root's. Another user reads only what the user could read anyway.
+    is_root: bool,
+}
 
 /// A user in a root directory: each container has its own users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,8 +64,18 @@ impl Owner {
 }
 
 impl TimeBudget {
+    pub(super) fn new(invoking_user: Option<u32>) -> Self {
+        Self {
+            used: Mutex::default(),
+            invoking_user,
+            is_root: geteuid().is_root(),
+        }
+    }
+
     /// Starts to read files of an owner; `None` has no bound.
     pub(super) fn read(&self, owner: Option<Owner>) -> Reading<'_> {
+        let is_bound = |owner: &Owner| self.is_root && self.invoking_user != Some(owner.uid);
+        let owner = owner.filter(is_bound);
         let used = owner.map(|owner| self.with(|all| all.get(&owner).copied().unwrap_or_default()));
         Reading {
             budget: self,
@@ -70,7 +86,7 @@ impl TimeBudget {
     }
 
     fn with<R>(&self, with: impl FnOnce(&mut FxHashMap<Owner, Duration>) -> R) -> R {
-        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        with(&mut self.used.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -121,7 +137,10 @@ mod tests {
 
     #[test]
     fn bounds_the_time_of_each_owner() {
-        let budget = TimeBudget::default();
+        let budget = TimeBudget {
+            is_root: true,
+            ..TimeBudget::new(Some(9))
+        };
         budget.with(|all| all.insert(owner(7).unwrap(), LIMIT));
         let mut reading = budget.read(owner(7));
         assert_eq!(reading.left, Duration::ZERO);
@@ -130,7 +149,9 @@ mod tests {
         reading.start -= Duration::from_secs(3);
         drop(reading);
         budget.with(|all| assert!(all[&owner(7).unwrap()] >= LIMIT + Duration::from_secs(3)));
-        for other in [owner(8), None] {
+        budget.with(|all| all.insert(owner(9).unwrap(), LIMIT));
+        // The last two are the invoking user and root.
+        for other in [owner(8), owner(9), None] {
             assert_eq!(budget.read(other).overrun(), None);
         }
     }

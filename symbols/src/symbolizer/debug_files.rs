@@ -1,10 +1,13 @@
 //! Search for the debug files of one file, in the root directories where they may be.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::{Mode, Stat};
+use rustix::process::geteuid;
 use thiserror::Error;
 
 use super::{FileIdentity, Options};
@@ -96,6 +99,8 @@ impl DebugFile {
 pub(super) struct DebugFiles {
     pub(super) path: PathBuf,
     pub(super) roots: Vec<Arc<Root>>,
+    /// Owner of the file, if it is open.
+    pub(super) owner: Option<u32>,
     pub(super) options: Arc<Options>,
     pub(super) memory: Arc<MemoryUse>,
     pub(super) problems: Mutex<Vec<Problem>>,
@@ -231,17 +236,35 @@ impl DebugFiles {
         let directories = of(|method| method == LookupMethod::Directory);
         let caches = of(|method| method == LookupMethod::Cache);
         let others = of(|method| !matches!(method, LookupMethod::Directory | LookupMethod::Cache));
-        let searches = host.iter().map(|root| (root, &directories));
-        let searches = searches.chain(self.roots.iter().map(|root| (&**root, &others)));
-        let mut searches = searches.chain(host.iter().map(|root| (root, &caches)));
-        searches.find_map(|(root, candidates)| {
-            let search = Search::run(candidates.clone(), |path| root.open(path), &mut accept);
+        let is_any = |_: &Stat| Ok(());
+        let is_public = |found: &Stat| self.check_readable(found);
+        type Check<'a> = &'a dyn Fn(&Stat) -> io::Result<()>;
+        let (any, public): (Check<'_>, Check<'_>) = (&is_any, &is_public);
+        let searches = host.iter().map(|root| (root, &directories, any));
+        let searches = searches.chain(self.roots.iter().map(|root| (&**root, &others, public)));
+        let mut searches = searches.chain(host.iter().map(|root| (root, &caches, any)));
+        searches.find_map(|(root, candidates, check)| {
+            let open = |path: &Path| root.open_if(path, check);
+            let search = Search::run(candidates.clone(), open, &mut accept);
             for (candidate, why) in search.rejected {
                 self.reject(root, candidate.path, why);
             }
             let (candidate, accepted) = search.found?;
             Some((candidate.path, accepted))
         })
+    }
+
+    /// Checks that a file does not only seem readable because this process is root's.
+    ///
+    /// Another user may have placed it by a link, and its names would be in the trace.
+    fn check_readable(&self, found: &Stat) -> io::Result<()> {
+        let is_public = Mode::from_raw_mode(found.st_mode).contains(Mode::ROTH);
+        match is_public || self.owner == Some(found.st_uid) || !geteuid().is_root() {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "not all users may read it, and it is not of the owner of the mapped file",
+            )),
+        }
     }
 
     fn reject(&self, root: &Root, path: PathBuf, why: Rejection) {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -80,9 +81,14 @@ impl FileSymbolizer {
             path,
             roots,
         } = source;
+        let owner = match &content {
+            FileContent::File(file) => file.metadata().ok().map(|metadata| metadata.uid()),
+            FileContent::Image(_) | FileContent::Missing(_) => None,
+        };
         let debug_files = Arc::new(DebugFiles {
             path,
             roots,
+            owner,
             options,
             memory,
             problems: Mutex::default(),
