@@ -84,7 +84,7 @@ pub fn read(path: &Path) -> Result<ReportData, ViewError> {
 fn read_archive(archive: &TraceArchive) -> Result<ReportData, ViewError> {
     let summary = archive.summary()?;
     let folded = archive.entry(FOLDED, MAX_FOLDED_BYTES)?;
-    let (samples, hot_path) = read_folded(BufReader::new(folded))?;
+    let (samples, hot_path) = read_folded(BufReader::new(folded), summary.samples)?;
     if samples != summary.samples {
         return Err(ViewError::Mismatch {
             folded: samples,
@@ -98,7 +98,8 @@ fn read_archive(archive: &TraceArchive) -> Result<ReportData, ViewError> {
     })
 }
 
-fn read_folded(mut entry: impl BufRead) -> Result<(u64, Vec<Step>), ViewError> {
+/// Reads folded stacks, of at most `limit` samples: a small archive may contain any number of lines.
+fn read_folded(mut entry: impl BufRead, limit: u64) -> Result<(u64, Vec<Step>), ViewError> {
     let mut path = HotPath::new(MAX_DEPTH);
     let mut line = Vec::new();
     let mut total = 0;
@@ -118,7 +119,7 @@ fn read_folded(mut entry: impl BufRead) -> Result<(u64, Vec<Step>), ViewError> {
             };
             return Err(too_large.into());
         }
-        if line.is_empty() {
+        if line.is_empty() || path.samples() > limit {
             break;
         }
         let string = line

@@ -56,6 +56,11 @@ impl HotPath {
         Some(())
     }
 
+    /// Returns the samples of all lines until now.
+    pub(super) fn samples(&self) -> u64 {
+        self.samples
+    }
+
     /// Returns the samples of all lines, and the hottest path from its root.
     pub(super) fn finish(mut self) -> (u64, Vec<Step>) {
         self.close_below(0);
