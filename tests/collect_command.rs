@@ -315,3 +315,25 @@ fn force_replaces_an_older_trace() {
     );
     Saved::open(directory, "old");
 }
+
+/// It could not be ended with Ctrl-C or `kill` otherwise.
+#[test]
+fn command_inherits_no_blocked_signals() {
+    need_capture!();
+    let directory = tempfile::tempdir().unwrap();
+    let command = [
+        "collect",
+        "x",
+        "-quiet",
+        "--",
+        "grep",
+        "SigBlk:",
+        "/proc/self/status",
+    ];
+    // It ends before it is sampled.
+    let finished = run_perfcollect(command, directory.path(), LIMIT);
+    assert_eq!(
+        finished.stdout, "SigBlk:\t0000000000000000\n",
+        "{finished:?}"
+    );
+}

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid as OsPid, PidfdFlags};
 use thiserror::Error;
 
+use super::Signals;
 use crate::trace::Pid;
 
 /// Reason why the command does not run.
@@ -40,11 +41,10 @@ impl Command {
     ///
     /// # Errors
     /// Returns an error if `words` is empty or the program cannot be started.
-    pub fn spawn(words: &[OsString]) -> Result<Self, CommandError> {
+    pub fn spawn(words: &[OsString], signals: &Signals) -> Result<Self, CommandError> {
         let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
-        let child = std::process::Command::new(program)
-            .args(arguments)
-            .spawn()
+        let child = signals
+            .spawn(std::process::Command::new(program).args(arguments))
             .map_err(|source| CommandError::Spawn {
                 program: program.clone(),
                 source,

@@ -25,8 +25,9 @@ const TRACE_BYTES_PER_SAMPLE: u64 = 300;
 const PERF_DATA_BYTES_PER_SAMPLE: u64 = 500;
 const TRACE_BYTES_PER_EVENT_BYTE: u64 = 2;
 
-/// Part of the limit that the events of one user may take.
-const LIMIT_PER_USER: u64 = 2;
+/// Part of the limit that the events of one user may take. Parts of a stream that cannot be left out may
+/// take twice as much.
+const LIMIT_PER_USER: u64 = 4;
 
 /// What a capture has stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

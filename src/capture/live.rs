@@ -119,7 +119,7 @@ pub fn run(
     let mut disk = DiskWatch::new(request.disk, spool);
     let mut command = match &request.target {
         Target::Command(words) => {
-            let command = Command::spawn(words)?;
+            let command = Command::spawn(words, signals)?;
             process_limits::raise_limits();
             engine.start(Some(command.pid()))?;
             Some(command)

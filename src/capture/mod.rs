@@ -42,7 +42,7 @@ pub use not_running::NotRunning;
 pub use process_limits::address_space_limit;
 pub(crate) use process_limits::raise_limits;
 pub use recovery::recover;
-pub use signals::Signals;
+pub use signals::{Kept, Signals};
 pub use target::{Target, TargetError};
 
 /// Maximum length of the target's command line in a trace.

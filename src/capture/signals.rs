@@ -4,13 +4,15 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 
 use super::last_words::{FAILURE, print};
@@ -19,6 +21,24 @@ use super::last_words::{FAILURE, print};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Stack of the thread that handles the signals.
 const STACK_BYTES: usize = 64 << 10;
+
+type KeptText = Arc<Mutex<Option<String>>>;
+
+/// Something that is kept if the program ends while it waits.
+#[derive(Debug)]
+pub struct Kept(KeptText);
+
+impl Kept {
+    fn set(&self, what: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.set(None);
+    }
+}
 
 /// Counter of stop requests.
 ///
@@ -33,7 +53,9 @@ pub struct Signals {
     /// Whether `perfcollect stop` was run.
     stop: Arc<AtomicBool>,
     /// What is kept if the program ends while it waits.
-    kept: Arc<OnceLock<String>>,
+    kept: KeptText,
+    /// The signals that were blocked before.
+    blocked_before: SigSet,
 }
 
 impl Signals {
@@ -61,7 +83,7 @@ impl Signals {
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         let stop = Arc::default();
         signal_hook::flag::register(SIGUSR1, Arc::clone(&stop))?;
-        let kept = Arc::default();
+        let kept = KeptText::default();
         let line = Arc::clone(&kept);
         thread::Builder::new()
             .name("signals".into())
@@ -75,20 +97,37 @@ impl Signals {
         ]
         .into_iter()
         .collect();
+        let blocked_before = SigSet::thread_get_mask()?;
         handled.thread_block()?;
         Ok(Self {
             wake,
             stop,
             kept,
+            blocked_before,
             count: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
         })
     }
 
-    /// Sets what is kept, and how to use it, if the program ends because of the second request.
-    pub fn keep(&self, what: String) {
-        // Only the first capture of a program keeps something.
-        let _ = self.kept.set(what);
+    /// Starts a program, which inherits none of the blocked signals.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(super) fn spawn(&self, program: &mut Command) -> io::Result<Child> {
+        let blocked = SigSet::thread_get_mask()?;
+        self.blocked_before.thread_set_mask()?;
+        let started = program.spawn();
+        blocked.thread_set_mask()?;
+        started
+    }
+
+    /// Sets what is kept, and how to use it, if the program ends because of the second request. It holds
+    /// until the result is dropped.
+    #[must_use]
+    pub fn keep(&self, what: String) -> Kept {
+        let kept = Kept(Arc::clone(&self.kept));
+        kept.set(Some(what));
+        kept
     }
 
     /// Returns whether there is a stop request that has not taken effect.
@@ -119,12 +158,20 @@ impl Signals {
 }
 
 /// Handles the signals, and ends the program if it still runs a while after the second request.
-fn end_after_second(mut requests: UnixStream, kept: &OnceLock<String>) {
+fn end_after_second(mut requests: UnixStream, kept: &Mutex<Option<String>>) {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    // It needs none, and the other threads drop most of theirs later.
+    let _ = set_capabilities(None, none);
     if requests.read_exact(&mut [0; 2]).is_err() {
         return;
     }
     thread::sleep(PATIENCE);
-    let kept = kept.get().map_or("", String::as_str);
+    let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = kept.as_deref().unwrap_or_default();
     let seconds = PATIENCE.as_secs();
     let line = format!(
         "\nperfcollect: ended by a second signal, because it still waited {seconds} s later, probably for a file \

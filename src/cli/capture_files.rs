@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::background::{ENDED, FAILED};
 use super::progress::{Reporter, fraction_read};
-use crate::capture::{Capture, LastWords, Signals};
+use crate::capture::{Capture, Kept, LastWords, Signals};
 use crate::dotnet::SharedSink;
 use crate::output::event_directory::{EventDirectory, StoredStream};
 use crate::output::file::{OutputError, unnamed_file};
@@ -20,6 +20,8 @@ pub(super) struct CaptureFiles {
     events: Option<Arc<EventDirectory>>,
     /// `None` if their signal handler cannot be installed, and when the files are removed.
     last_words: Mutex<Option<LastWords>>,
+    /// `None` when the files are removed.
+    kept: Mutex<Option<Kept>>,
 }
 
 impl CaptureFiles {
@@ -66,7 +68,7 @@ impl CaptureFiles {
         events: Option<Arc<EventDirectory>>,
         signals: &Signals,
     ) -> Self {
-        signals.keep(format!(
+        let kept = signals.keep(format!(
             "; what was captured until then is kept: run `{}`",
             recover_command(name)
         ));
@@ -79,6 +81,7 @@ impl CaptureFiles {
             spool,
             events,
             last_words: Mutex::new(LastWords::new(&line).ok()),
+            kept: Mutex::new(Some(kept)),
         }
     }
 
@@ -148,6 +151,8 @@ impl CaptureFiles {
     pub(super) fn remove(&self) -> io::Result<()> {
         let last_words = self.last_words.lock();
         drop(last_words.unwrap_or_else(PoisonError::into_inner).take());
+        let kept = self.kept.lock();
+        drop(kept.unwrap_or_else(PoisonError::into_inner).take());
         let removed = self
             .events
             .as_ref()

@@ -10,7 +10,7 @@ use super::capture_files::CaptureFiles;
 use super::event_options::Plan;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
-use super::sandbox;
+use super::sandbox::{self, directory_of};
 use super::trace_files::Paths;
 use super::warnings::Warnings;
 use super::write_error::WriteError;
@@ -105,7 +105,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     reporter.end();
     reporter.say(&format!("...STOPPED ({}).", stopped.end()));
     if !options.names.download() {
-        sandbox::enter(&[&options.name]);
+        sandbox::enter(&[directory_of(&options.name)]);
     }
     let mut capture = working.read(None, &reporter, |spool, samples| {
         stopped.read(spool, samples)

@@ -9,7 +9,7 @@ use super::convert_error::ConvertError;
 use super::convert_text;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
-use super::sandbox::{self, temporary_file};
+use super::sandbox::{self, directory_of};
 use super::trace_files::Paths;
 use crate::capture::{self, CaptureError, ConvertRequest, Signals};
 use crate::output::file::unnamed_file;
@@ -31,7 +31,9 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         return Err(ConvertError::Itself(path));
     }
     if !options.names.download() {
-        sandbox::enter(&[&output, &temporary_file()]);
+        // Archives are unpacked in one of the last two.
+        let unpacked = directory_of(&source.recording);
+        sandbox::enter(&[directory_of(&output), unpacked, &std::env::temp_dir()]);
     }
     let cancelled = {
         let signals = Arc::clone(&signals);

@@ -2,10 +2,10 @@
 //!
 //! A bug in a parser must not give root's rights to the author of its input. From the end of a
 //! capture on, perfcollect can write only to the directories of its outputs, execute nothing, and
-//! neither connect nor listen (Landlock: Linux 5.13, for TCP 6.7). It keeps only the capabilities that
+//! use no TCP (Landlock: Linux 5.13, for TCP 6.7). It keeps only the capabilities that
 //! opening and writing files take. An older kernel restricts what it can.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -18,39 +18,35 @@ const LANDLOCK: ABI = ABI::V6;
 
 /// Restricts this thread, and all that it starts later, for good.
 ///
-/// It may write below the directories of `outputs`. It can no longer inspect other processes.
-pub(super) fn enter(outputs: &[&Path]) {
+/// It may write below `directories`. It can no longer inspect other processes.
+pub(super) fn enter(directories: &[&Path]) {
     // Without Landlock, the capture still ends with a trace.
-    let _ = restrict_files(outputs);
+    let _ = restrict_files(directories);
     let _ = drop_capabilities();
 }
 
-/// Returns a path in the directory of temporary files, for input that is an archive.
-pub(super) fn temporary_file() -> PathBuf {
-    std::env::temp_dir().join("file")
+/// Returns the directory of an output.
+pub(super) fn directory_of(output: &Path) -> &Path {
+    match output.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
-fn restrict_files(outputs: &[&Path]) -> Result<RulesetStatus, RulesetError> {
+fn restrict_files(directories: &[&Path]) -> Result<RulesetStatus, RulesetError> {
     let writes = AccessFs::from_write(LANDLOCK);
     let mut rules = Ruleset::default()
         .handle_access(writes | AccessFs::Execute)?
         .handle_access(AccessNet::from_all(LANDLOCK))?
         .scope(Scope::from_all(LANDLOCK))?
         .create()?;
-    for output in outputs {
-        // An output whose directory cannot be opened fails later, with its reason.
-        if let Ok(directory) = PathFd::new(directory_of(output)) {
+    for directory in directories {
+        // Outputs in a directory that cannot be opened fail later, with the reason.
+        if let Ok(directory) = PathFd::new(directory) {
             rules = rules.add_rule(PathBeneath::new(directory, writes))?;
         }
     }
     rules.restrict_self().map(|restricted| restricted.ruleset)
-}
-
-fn directory_of(output: &Path) -> &Path {
-    match output.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
 }
 
 /// Drops the capabilities that are of no use for files, or to print kernel addresses.
@@ -92,7 +88,7 @@ mod tests {
         let secret = elsewhere.path().join("secret");
         std::fs::write(&secret, "x").unwrap();
         in_sandbox(|| {
-            let status = restrict_files(&[&output]).unwrap();
+            let status = restrict_files(&[directory.path()]).unwrap();
             if status == RulesetStatus::NotEnforced {
                 return test_skip::skip(test_skip::Missing::Landlock);
             }

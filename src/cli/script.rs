@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::OneLine;
 use super::arguments::ScriptOptions;
 use super::recording_options::UnusablePath;
-use super::sandbox::{self, temporary_file};
+use super::sandbox::{self, directory_of};
 use crate::capture::raise_limits;
 use crate::perf_data::{self, OpenRecording, OpenRecordingError};
 use crate::script::{self, Fields};
@@ -25,9 +25,10 @@ pub(super) enum ScriptError {
 pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     // Each file with code and each debug file stays open until the end.
     raise_limits();
-    sandbox::enter(&[&temporary_file()]);
     let source = &options.source;
     let recording = options.input.as_ref().unwrap_or(&source.recording);
+    // Archives are unpacked in one of the two.
+    sandbox::enter(&[directory_of(recording), &std::env::temp_dir()]);
     let OpenRecording {
         mut reader,
         siblings,

@@ -11,7 +11,8 @@ use crate::view::{self, ViewError};
 const TOP: usize = 20;
 
 pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
-    sandbox::enter(&[]);
+    // Events of an archive are unpacked there.
+    sandbox::enter(&[&std::env::temp_dir()]);
     if options.viewer == Viewer::Report {
         let mut text = Vec::new();
         view::view(&options.trace, options.top.unwrap_or(TOP), &mut text)?;

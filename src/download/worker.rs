@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 
+use nix::sys::signal::SigSet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -193,6 +194,8 @@ fn next(answer: &mut impl BufRead) -> io::Result<Option<Reply>> {
 /// Runs the worker process: drops privileges, performs the task and replies.
 #[must_use]
 pub fn serve() -> ExitCode {
+    // The parent may have blocked signals, which a program inherits.
+    let _ = SigSet::all().thread_unblock();
     let served = privileges::drop_privileges()
         .map_err(|errno| format!("cannot drop privileges: {errno}"))
         .and_then(|()| {

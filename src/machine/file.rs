@@ -58,12 +58,27 @@ impl CodeFile {
         if let Some(root) = &self.root {
             return vec![root.clone()];
         }
+        let host = Root::host().ok().map(Arc::new);
+        // A file of the host is the same for all processes that map it. Any of them may be in a mount
+        // namespace with debug files that are not the host's.
+        if host.as_ref().is_some_and(|host| self.is_below(host)) {
+            return host.into_iter().collect();
+        }
         let process_root = match &self.container {
             Some(root) => Some(root.clone()),
             None => Root::of(self.pid.0).ok().map(Arc::new),
         };
-        let host = Root::host().ok().map(Arc::new);
         process_root.into_iter().chain(host).collect()
+    }
+
+    /// Returns whether a root directory has the file at its path.
+    fn is_below(&self, root: &Root) -> bool {
+        let Content::File(file) = &self.content else {
+            return false;
+        };
+        let found = root.open(self.clean_path());
+        let same = found.and_then(|found| Ok(identity(&found)? == identity(file)?));
+        same.is_ok_and(|same| same)
     }
 
     /// Returns the row that identifies the file for recovery.

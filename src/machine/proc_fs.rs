@@ -220,8 +220,14 @@ pub fn thread_names(pid: Pid) -> Vec<Vec<u8>> {
 /// The environment cannot be read.
 pub fn environment(pid: Pid) -> Result<Vec<u8>, ProcError> {
     let environ = read(format!("/proc/{pid}/environ"), MAX_ENVIRONMENT_BYTES);
-    // Only the user of the process may open the file.
-    environ.or_else(|denied| environment_in_memory(pid).ok_or(denied))
+    environ.or_else(|error| {
+        let ProcError::Read { source, .. } = &error;
+        match source.kind() {
+            // Only the user of the process may open the file.
+            io::ErrorKind::PermissionDenied => environment_in_memory(pid).ok_or(error),
+            _ => Err(error),
+        }
+    })
 }
 
 fn environment_in_memory(pid: Pid) -> Option<Vec<u8>> {

@@ -8,6 +8,7 @@ use std::fs::Metadata;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
@@ -72,9 +73,13 @@ fn remedy(directory: &Path) -> &'static str {
 /// # Errors
 /// Returns [`OutputError::NoFileName`].
 pub fn check_name(name: &Path) -> Result<(), OutputError> {
-    let is_special = |metadata: Metadata| !metadata.is_file() && !metadata.is_dir();
+    let is_device = |metadata: Metadata| {
+        let kind = metadata.file_type();
+        kind.is_char_device() || kind.is_block_device()
+    };
     let is_directory = name.as_os_str().as_bytes().ends_with(b"/");
-    if is_directory || name.metadata().is_ok_and(is_special) {
+    // Others can place anything but devices at the name, which itself is never used.
+    if is_directory || name.symlink_metadata().is_ok_and(is_device) {
         return Err(OutputError::NoFileName {
             path: name.to_owned(),
         });

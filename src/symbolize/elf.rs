@@ -62,7 +62,10 @@ pub(super) fn name(
     let options = tools.options;
     // Dropped after the contents of the file.
     let _memory;
-    let symbols = open(&tools.symbolizer, file);
+    let symbols = match reading.is_over() {
+        true => None,
+        false => open(&tools.symbolizer, file),
+    };
     _memory = symbols.as_ref().map(FileSymbolizer::hold_memory);
     let mut names = Names::new(module_name(file), kind(file));
     let mut group = SymbolizedGroup::default();
@@ -119,7 +122,8 @@ pub(super) fn name(
         let problems = problems::take(symbols, file.clean_path(), options.inlined);
         group.notices.extend(problems.notices);
         group.gaps.extend(problems.gaps);
-        group.identity = (!cancel()).then(|| Identity::new(file, symbols)).flatten();
+        let is_over = cancel() || reading.is_over();
+        group.identity = (!is_over).then(|| Identity::new(file, symbols)).flatten();
     }
     group.gaps.extend(problems::unavailable(file));
     let overrun = reading.overrun();

@@ -27,7 +27,7 @@ use rustc_hash::FxHashMap;
 
 use functions::{Functions, SymbolizedGroup, is_blank, lossy, unsymbolized};
 
-use time_budget::{Owner, TimeBudget};
+use time_budget::TimeBudget;
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::symbolizer::Symbolizer;
@@ -87,7 +87,7 @@ impl Source {
             Self::Kernel => kernel::name(frames, codes, capture, cancel),
             Self::Module(id) => {
                 let file = machine.files().file(id);
-                let reading = budget.read(Owner::of_file(file));
+                let reading = budget.read_file(file);
                 elf::name(codes, file, tools, &reading, cancel)
             }
             Self::Jit(id) => {
@@ -95,9 +95,8 @@ impl Source {
                 let (methods, until) = (&raw_trace.methods, raw_trace.end);
                 let pid = raw_trace.processes[id.index()].pid;
                 let host = machine.jit_processes().get(&id);
-                let owner = host.and_then(|host| Owner::of_process(host.as_ref().ok()?));
                 let process = (id, pid, host);
-                let reading = budget.read(owner);
+                let reading = budget.read_of_process(host.and_then(|host| host.as_ref().ok()));
                 jit::name(frames, codes, methods, process, until, (&reading, cancel))
             }
             Self::Nothing => SymbolizedGroup::of(codes.iter().copied().map(unsymbolized)),

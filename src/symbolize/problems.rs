@@ -99,7 +99,7 @@ pub(super) fn overrun(file: &CodeFile, why: String) -> Unresolved {
         kind: UnresolvedKind::File,
         who: file.clean_path().display().to_string(),
         why,
-        remedy: "",
+        remedy: "give -noinline, which reads less",
     }
 }
 

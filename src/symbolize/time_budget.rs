@@ -11,82 +11,125 @@ use rustix::process::geteuid;
 
 use crate::machine::{CodeFile, Content, JitProcess};
 
-/// Time for the files of one user, of all threads together.
-pub(super) const LIMIT: Duration = Duration::from_secs(30);
+/// Time in which files of one user are read.
+const LIMIT: Duration = Duration::from_secs(30);
+/// The same of all users: one can act as several, and have any number of root directories.
+const TOTAL_LIMIT: Duration = Duration::from_secs(120);
 
-/// The time that the files of each user have taken.
+/// The time in which the files of each user were read.
 #[derive(Debug)]
 pub(super) struct TimeBudget {
-    used: Mutex<FxHashMap<Owner, Duration>>,
+    spent: Mutex<Spent>,
     invoking_user: Option<u32>,
-    /// Whether this process is root's. Another user reads only what the user could read anyway.
-    is_root: bool,
+}
+
+#[derive(Debug, Default)]
+struct Spent {
+    all: Usage,
+    of_owner: FxHashMap<Owner, Usage>,
+}
+
+/// Time in which at least one thread reads.
+#[derive(Debug, Default)]
+struct Usage {
+    readers: usize,
+    since: Option<Instant>,
+    before: Duration,
+}
+
+impl Usage {
+    fn spent(&self) -> Duration {
+        let now = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.before + now
+    }
+
+    fn start(&mut self) {
+        self.readers += 1;
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn end(&mut self) {
+        self.readers -= 1;
+        if self.readers == 0 {
+            self.before = self.spent();
+            self.since = None;
+        }
+    }
 }
 
 /// A user in a root directory: each container has its own users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Owner {
+struct Owner {
     uid: u32,
     root: (u64, u64),
 }
 
-impl Owner {
-    /// Returns the owner of the files that name the JIT code of a process.
-    pub(super) fn of_process(process: &JitProcess) -> Option<Self> {
-        let source = &process.source;
-        Self::untrusted(source.uid, &source.root)
-    }
-
-    /// Returns the owner of a mapped file, who determines its debug files, too.
-    pub(super) fn of_file(file: &CodeFile) -> Option<Self> {
-        let Content::File(content) = &file.content else {
-            return None;
-        };
-        let uid = content.metadata().ok()?.uid();
-        match &file.container {
-            Some(root) => Self::untrusted(uid, root),
-            None => Self::untrusted(uid, &Root::host().ok()?),
-        }
-    }
-
-    /// Returns `None` for root of the host, who needs no bound.
-    fn untrusted(uid: u32, root: &Root) -> Option<Self> {
-        let identity = root.identity().ok()?;
-        let is_host = || io::Result::Ok(Root::host()?.identity()? == identity);
-        match uid == 0 && is_host().is_ok_and(|is_host| is_host) {
-            true => None,
-            false => Some(Self {
-                uid,
-                root: identity,
-            }),
-        }
-    }
-}
-
 impl TimeBudget {
+    /// Creates the budget. `invoking_user` is the user of `sudo`.
     pub(super) fn new(invoking_user: Option<u32>) -> Self {
         Self {
-            used: Mutex::default(),
+            spent: Mutex::default(),
             invoking_user,
-            is_root: geteuid().is_root(),
         }
     }
 
-    /// Starts to read files of an owner; `None` has no bound.
-    pub(super) fn read(&self, owner: Option<Owner>) -> Reading<'_> {
-        let is_bound = |owner: &Owner| self.is_root && self.invoking_user != Some(owner.uid);
-        let owner = owner.filter(is_bound);
-        let used = owner.map(|owner| self.with(|all| all.get(&owner).copied().unwrap_or_default()));
+    /// Starts to read the files that name the JIT code of a process.
+    pub(super) fn read_of_process(&self, process: Option<&JitProcess>) -> Reading<'_> {
+        let source = process.map(|process| &process.source);
+        self.read(source.and_then(|source| self.bound(source.uid, &source.root)))
+    }
+
+    /// Starts to read a mapped file and its debug files, which its owner determines.
+    pub(super) fn read_file(&self, file: &CodeFile) -> Reading<'_> {
+        let owner = || {
+            let Content::File(content) = &file.content else {
+                return None;
+            };
+            let uid = content.metadata().ok()?.uid();
+            match &file.container {
+                Some(root) => self.bound(uid, root),
+                None => self.bound(uid, &Root::host().ok()?),
+            }
+        };
+        self.read(owner())
+    }
+
+    /// Returns `None` for users of the host who need no bound: root, this one, and the one of `sudo`.
+    fn bound(&self, uid: u32, root: &Root) -> Option<Owner> {
+        let identity = root.identity().ok()?;
+        let is_host = || {
+            let host = Root::host()?;
+            io::Result::Ok(host.identity()? == identity && host.mount_id()? == root.mount_id()?)
+        };
+        let is_trusted = uid == 0 || uid == geteuid().as_raw() || self.invoking_user == Some(uid);
+        let owner = Owner {
+            uid,
+            root: identity,
+        };
+        (!(is_trusted && is_host().is_ok_and(|is_host| is_host))).then_some(owner)
+    }
+
+    fn read(&self, owner: Option<Owner>) -> Reading<'_> {
+        let left = owner.map(|owner| {
+            self.with(|spent| {
+                let of_owner = spent.of_owner.entry(owner).or_default();
+                let left = LIMIT.saturating_sub(of_owner.spent());
+                let all_left = TOTAL_LIMIT.saturating_sub(spent.all.spent());
+                of_owner.start();
+                spent.all.start();
+                left.min(all_left)
+            })
+        });
         Reading {
             budget: self,
             owner,
             start: Instant::now(),
-            left: used.map_or(Duration::MAX, |used| LIMIT.saturating_sub(used)),
+            left: left.unwrap_or(Duration::MAX),
         }
     }
 
-    fn with<R>(&self, with: impl FnOnce(&mut FxHashMap<Owner, Duration>) -> R) -> R {
-        with(&mut self.used.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<R>(&self, with: impl FnOnce(&mut Spent) -> R) -> R {
+        with(&mut self.spent.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -108,9 +151,9 @@ impl Reading<'_> {
     /// Returns why the code of the owner has no names, if the time is over.
     pub(super) fn overrun(&self) -> Option<String> {
         let owner = self.owner.filter(|_| self.is_over())?;
-        let seconds = LIMIT.as_secs();
+        let (limit, total) = (LIMIT.as_secs(), TOTAL_LIMIT.as_secs());
         Some(format!(
-            "reading what user {} wrote took more than {seconds} s",
+            "reading what user {} wrote took more than {limit} s, or with other users {total} s",
             owner.uid
         ))
     }
@@ -119,10 +162,9 @@ impl Reading<'_> {
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let Some(owner) = self.owner else { return };
-        let spent = self.start.elapsed();
-        self.budget.with(|all| {
-            let used = all.entry(owner).or_default();
-            *used = used.saturating_add(spent);
+        self.budget.with(|spent| {
+            spent.of_owner.entry(owner).or_default().end();
+            spent.all.end();
         });
     }
 }
@@ -135,34 +177,53 @@ mod tests {
         Some(Owner { uid, root: (1, 2) })
     }
 
-    #[test]
-    fn bounds_the_time_of_each_owner() {
-        let budget = TimeBudget {
-            is_root: true,
-            ..TimeBudget::new(Some(9))
-        };
-        budget.with(|all| all.insert(owner(7).unwrap(), LIMIT));
-        let mut reading = budget.read(owner(7));
-        assert_eq!(reading.left, Duration::ZERO);
-        let why = reading.overrun().unwrap();
-        assert!(why.contains("user 7"), "{why}");
-        reading.start -= Duration::from_secs(3);
+    fn spend(budget: &TimeBudget, uid: u32, time: Duration) {
+        let reading = budget.read(owner(uid));
+        budget.with(|spent| {
+            spent.all.before += time;
+            spent
+                .of_owner
+                .entry(owner(uid).unwrap())
+                .or_default()
+                .before += time;
+        });
         drop(reading);
-        budget.with(|all| assert!(all[&owner(7).unwrap()] >= LIMIT + Duration::from_secs(3)));
-        budget.with(|all| all.insert(owner(9).unwrap(), LIMIT));
-        // The last two are the invoking user and root.
-        for other in [owner(8), owner(9), None] {
-            assert_eq!(budget.read(other).overrun(), None);
-        }
     }
 
     #[test]
-    fn root_of_the_host_has_no_bound() {
+    fn bounds_the_time_of_each_owner_and_of_all() {
+        let budget = TimeBudget::new(None);
+        spend(&budget, 7, LIMIT);
+        let why = budget.read(owner(7)).overrun().unwrap();
+        assert!(why.contains("user 7"), "{why}");
+        assert_eq!(budget.read(owner(8)).overrun(), None);
+        (10..14).for_each(|uid| spend(&budget, uid, LIMIT));
+        assert!(budget.read(owner(8)).is_over());
+        assert_eq!(budget.read(None).overrun(), None);
+    }
+
+    #[test]
+    fn counts_time_of_several_readers_once() {
+        let mut usage = Usage::default();
+        usage.start();
+        usage.start();
+        usage.since = usage.since.and_then(|since| since.checked_sub(LIMIT));
+        usage.end();
+        assert!(usage.spent() >= LIMIT && usage.spent() < 2 * LIMIT);
+        usage.end();
+        assert!(usage.spent() >= LIMIT && usage.spent() < 2 * LIMIT && usage.since.is_none());
+    }
+
+    #[test]
+    fn some_users_of_the_host_have_no_bound() {
+        let budget = TimeBudget::new(Some(9));
         let host = Root::host().unwrap();
-        assert_eq!(Owner::untrusted(0, &host), None);
-        assert!(Owner::untrusted(1, &host).is_some());
+        for trusted in [0, 9, geteuid().as_raw()] {
+            assert_eq!(budget.bound(trusted, &host), None);
+        }
+        assert!(budget.bound(4321, &host).is_some());
         let directory = tempfile::tempdir().unwrap();
         let container = Root::at(directory.path()).unwrap();
-        assert!(Owner::untrusted(0, &container).is_some());
+        assert!(budget.bound(0, &container).is_some() && budget.bound(9, &container).is_some());
     }
 }

@@ -56,7 +56,7 @@ impl DiagnosticsError {
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "; run perfcollect as root, or as the user of the process"
+            "; run perfcollect as the user of the process, or as root with CAP_DAC_OVERRIDE"
         }
         _ => "",
     }

@@ -13,8 +13,8 @@ use crate::memory::Memory;
 
 /// The memory of a running process: reads return untrusted bytes.
 ///
-/// It refers to one process instance, even if the pid is reused. After the end of the process,
-/// reads return no bytes.
+/// It refers to one process instance, even if the pid is reused. After the end of the process, reads
+/// return no bytes.
 #[derive(Debug)]
 pub struct ProcessMemory(Access);
 
@@ -49,9 +49,9 @@ impl ProcessMemory {
     /// Returns `None` if the process may not be traced.
     fn open_by_call(pid: i32) -> Option<Self> {
         let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        // There is no memory at 0: a caller without permission gets another error.
-        let permission = call(pid, 0, &mut [0]);
-        (permission == Err(nix::Error::EFAULT)).then_some(Self(Access::Call { pid, pidfd }))
+        // There is mostly no memory at 0: a caller without permission gets another error.
+        let has_permission = matches!(call(pid, 0, &mut [0]), Ok(_) | Err(nix::Error::EFAULT));
+        has_permission.then_some(Self(Access::Call { pid, pidfd }))
     }
 }
 
