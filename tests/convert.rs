@@ -216,7 +216,9 @@ fn an_archive_of_the_original_is_converted() {
     let expected = samples_of_perf(&file);
     let pid = std::fs::read_to_string(id).unwrap().trim().to_owned();
     let map = PathBuf::from(format!("/tmp/perf-{pid}.map"));
-    let old = directory.path().join("old.trace.zip");
+    // Its input, its output and its temporary files are in three directories, which it may write to.
+    let (input, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let old = input.path().join("old.trace.zip");
     let name = format!("perf-{pid}.map");
     archive(
         &old,
@@ -229,8 +231,15 @@ fn an_archive_of_the_original_is_converted() {
     // The only one is now that of the archive.
     std::fs::remove_file(&map).unwrap();
     std::fs::remove_file(&file).unwrap();
-    let words = ["convert", "old.trace.zip", "-o", "trace", "-quiet"];
-    run_perfcollect(words, directory.path(), LIMIT).expect_success();
+    let mut convert = Command::new(perfcollect());
+    convert
+        .arg("convert")
+        .arg(&old)
+        .args(["-o", "trace", "-quiet"]);
+    convert
+        .current_dir(&directory)
+        .env("TMPDIR", temporary.path());
+    run(&mut convert, LIMIT).expect_success();
     let mut script = Command::new(perfcollect());
     let script = run(script.arg("script").arg(&old), LIMIT);
     assert!(script.expect_success().stdout.contains("Work50("));
