@@ -40,8 +40,9 @@ fn capture_runs_until_stopped() {
     assert!(stderr.contains("is running"), "{stderr}");
     assert!(stderr.contains("with `perfcollect stop x`"), "{stderr}");
     sleep(Duration::from_secs(1));
+    // On a busy machine, it prints the progress of the capture.
     let (status, stdout, stderr) = perfcollect(&directory, &["stop", "x"]);
-    assert_eq!((status, stderr.as_str()), (Some(0), ""));
+    assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("samples of cpu-clock"), "{stdout}");
     assert_eq!(file_names(directory.path()), RESULTS);
     let saved = Saved::open(directory, "x");
