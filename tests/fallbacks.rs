@@ -369,11 +369,25 @@ fn falls_back_to_frame_pointers_without_stack_copies() {
 }
 
 /// Yama may deny what the injected error denies.
+/// Runs a command that may not call `process_vm_readv`, as with Yama: a seccomp filter of x86-64.
+const NO_MEMORY: &str = r#"
+import ctypes, os, struct, sys
+SYSCALL, EPERM = 310, 1
+filter = struct.pack("HBBI" * 4, 0x20, 0, 0, 0, 0x15, 0, 1, SYSCALL, 6, 0, 0, 0x50000 | EPERM, 6, 0, 0, 0x7fff0000)
+code = ctypes.create_string_buffer(filter)
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", 4, ctypes.addressof(code)))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"#;
+
 #[test]
 fn warns_before_a_rundown_that_may_crash_the_process() {
     need_capture!();
-    if !is_installed("strace") {
-        skip!(Missing::Command("strace"));
+    for command in ["strace", "python3"] {
+        if !is_installed(command) {
+            skip!(Missing::Command(command));
+        }
     }
     let _lock = exclusive();
     let runtime = need!(Runtime::at_least(9));
@@ -381,6 +395,9 @@ fn warns_before_a_rundown_that_may_crash_the_process() {
     let target = Workload::start(command.args(["--seconds", "600"]));
     let memory = format!("-P/proc/{}/mem", target.pid());
     let refusing = [
+        "python3",
+        "-c",
+        NO_MEMORY,
         "strace",
         "-f",
         "-qq",
