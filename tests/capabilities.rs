@@ -15,7 +15,7 @@ use std::time::Duration;
 use perfcollect::trace::NoticeKind;
 use support::{
     Missing, PublicDirectory, Runtime, Saved, Workload, cache, end_capture, file_names,
-    is_installed, perfcollect, run, runtimes, wait_for_cpu_time, workloads,
+    perfcollect, run, runtimes, wait_for_cpu_time, workloads,
 };
 
 /// The first .NET whose methods are read from memory.
@@ -125,9 +125,7 @@ fn expect_all_names(saved: &Saved) {
 #[test]
 fn another_user_with_capabilities_gets_the_names_that_root_gets() {
     need_capture!();
-    if !is_installed("setpriv") {
-        skip!(Missing::Command("setpriv"));
-    }
+    need_command!("setpriv");
     let mixed = need!(workloads::mixed());
     let _alone = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut tried = 0;
@@ -136,7 +134,7 @@ fn another_user_with_capabilities_gets_the_names_that_root_gets() {
         let mut program = runtime.command(&mixed);
         program.args(["--seconds", "6000"]);
         let mut program = with_public_cache(&directory.path().join("cache"), &program);
-        let target = Workload::start(&mut { program });
+        let target = Workload::start(&mut program);
         let nobody = as_nobody_with("+perfmon,+sys_ptrace,+syslog");
         let nobody: Vec<&str> = nobody.iter().map(String::as_str).collect();
         let root = PublicDirectory::new();
@@ -230,9 +228,7 @@ fn make_root(root: &Path) {
 fn container_beside_that_of_the_target_gets_all_names() {
     need_capture!();
     for command in ["podman", "runc"] {
-        if !is_installed(command) {
-            skip!(Missing::Command(command));
-        }
+        need_command!(command);
     }
     let mixed = need!(workloads::mixed());
     let _alone = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -163,9 +163,7 @@ fn symbolizes_from_debug_information_and_compressed_symbols() {
     assert!(saved.samples_under(&["main", "inline_caller"]) > 0);
     assert_eq!(saved.samples_under(&["_[i]"]), 0);
 
-    if Command::new("xz").arg("--version").output().is_err() {
-        skip!(Missing::Command("xz"))
-    }
+    need_command!("xz");
     run_in("objcopy", &["--strip-debug", whole, "mini"]);
     run_in("xz", &["mini"]);
     let add = "--add-section=.gnu_debugdata=mini.xz";
@@ -323,9 +321,7 @@ fn finds_split_units_and_dwz_files_beside_the_program() {
     assert_eq!(kinds, expected);
     assert!(!is_missing(&saved, ".dwo"));
 
-    if Command::new("dwz").arg("--version").output().is_err() {
-        skip!(Missing::Command("dwz"))
-    }
+    need_command!("dwz");
     compile("program", "-gdwarf-4");
     compile("other", "-gdwarf-4");
     run_in("dwz", &["-m", "common", "-M", "common", "program", "other"]);

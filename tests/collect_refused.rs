@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Finished, Missing, perfcollect, run, start};
+use support::{Finished, perfcollect, run, start};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -108,17 +108,10 @@ fn busy() -> support::Running {
     start(Command::new("sh").args(["-c", "while :; do :; done"]))
 }
 
-fn is_there(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
-}
-
 #[test]
 fn refuses_capture_without_privileges() {
     need_capture!();
-    if !is_there("setpriv") {
-        skip!(Missing::Command("setpriv"));
-    }
+    need_command!("setpriv");
     let sandbox = Sandbox::new();
     let target = busy();
     let pid = target.pid().to_string();
@@ -144,9 +137,7 @@ fn refuses_capture_without_privileges() {
 fn refuses_capture_in_a_container_without_capabilities() {
     need_capture!();
     for tool in ["setpriv", "unshare"] {
-        if !is_there(tool) {
-            skip!(Missing::Command(tool));
-        }
+        need_command!(tool);
     }
     let sandbox = Sandbox::new();
     let locked = [
@@ -274,9 +265,7 @@ fn reports_target_without_samples() {
 #[test]
 fn full_disk_keeps_only_the_samples() {
     need_capture!();
-    if !is_there("unshare") {
-        skip!(Missing::Command("unshare"));
-    }
+    need_command!("unshare");
     let sandbox = Sandbox::new();
     let target = busy();
     let pid = target.pid().to_string();

@@ -20,8 +20,8 @@ use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use support::{
     AS_NOBODY, Missing, PublicDirectory, Running, Runtime, Saved, Workload, children, cpu_time,
-    end_capture, expect_shares, is_installed, perfcollect, run, start, start_capture,
-    wait_for_cpu_time, wait_until, workloads,
+    end_capture, expect_shares, perfcollect, run, start, start_capture, wait_for_cpu_time,
+    wait_until, workloads,
 };
 
 /// Much longer than any capture on a busy system.
@@ -109,9 +109,7 @@ const REAL_TIME: [&str; 4] = ["chrt", "--reset-on-fork", "--rr", "1"];
 #[test]
 fn small_ring_buffers_truncate_stacks_but_lose_no_samples() {
     need_capture!();
-    if !is_installed("chrt") {
-        skip!(Missing::Command("chrt"));
-    }
+    need_command!("chrt");
     let _lock = exclusive();
     let native = need!(workloads::native("native-fp"));
     let directory = PublicDirectory::new();
@@ -128,9 +126,7 @@ fn small_ring_buffers_truncate_stacks_but_lose_no_samples() {
 #[test]
 fn captures_unprivileged_command_at_each_paranoid_level() {
     need_capture!();
-    if !is_installed("setpriv") {
-        skip!(Missing::Command("setpriv"));
-    }
+    need_command!("setpriv");
     let _lock = exclusive();
     // Half of the CPU time is kernel time. The script starts children of children.
     let script = "dd if=/dev/zero of=/dev/null bs=64K count=40000 2>&1; (i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done)";
@@ -349,9 +345,7 @@ fn reports_threads_beyond_the_limit_of_open_files() {
 #[test]
 fn falls_back_to_frame_pointers_without_stack_copies() {
     need_capture!();
-    if !is_installed("strace") {
-        skip!(Missing::Command("strace"));
-    }
+    need_command!("strace");
     let _lock = exclusive();
     let target = shell(&[], BUSY);
     // The first event requests stack copies. The injected error simulates a kernel without them.
@@ -385,9 +379,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 fn warns_before_a_rundown_that_may_crash_the_process() {
     need_capture!();
     for command in ["strace", "python3"] {
-        if !is_installed(command) {
-            skip!(Missing::Command(command));
-        }
+        need_command!(command);
     }
     let _lock = exclusive();
     let runtime = need!(Runtime::at_least(9));
@@ -593,9 +585,7 @@ fn all_outputs_report_an_incomplete_trace() {
 #[test]
 fn names_the_limit_of_open_files_once() {
     need_capture!();
-    if !is_installed("setpriv") {
-        skip!(Missing::Command("setpriv"));
-    }
+    need_command!("setpriv");
     let program = need!(workloads::mixed());
     let runtime = need!(Runtime::newest());
     let _lock = exclusive();

@@ -11,8 +11,8 @@ use std::time::Duration;
 use perfcollect::trace::NoticeKind;
 use rustix::process::Signal;
 use support::{
-    AS_NOBODY, Missing, PublicDirectory, Saved, Workload, captured_for, finish, is_installed,
-    perfcollect, run, run_perfcollect, start_capture, wait_for_cpu_time, wait_until,
+    AS_NOBODY, Missing, PublicDirectory, Saved, Workload, captured_for, finish, perfcollect, run,
+    run_perfcollect, start_capture, wait_for_cpu_time, wait_until,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -118,9 +118,7 @@ fn a_perf_map_that_is_a_link_is_not_read() {
             .args(["unshare", "-Urm", "sh", "-c", script]);
         command
     };
-    if !is_installed("python3") {
-        skip!(Missing::Command("python3"));
-    }
+    need_command!("python3");
     if run(&mut shell("true"), LIMIT).status.code() != Some(0) {
         skip!(Missing::UserNamespaces);
     }
@@ -159,9 +157,7 @@ fn waits_for_file_system(pid: u32) -> bool {
 #[test]
 fn a_second_signal_ends_it_also_while_it_waits_for_a_file_system() {
     need_capture!();
-    if !is_installed("python3") {
-        skip!(Missing::Command("python3"));
-    }
+    need_command!("python3");
     if !Path::new("/dev/fuse").exists() {
         skip!(Missing::File("/dev/fuse".into()));
     }
@@ -201,9 +197,7 @@ fn a_second_signal_ends_it_also_while_it_waits_for_a_file_system() {
 #[test]
 fn a_runtime_that_sends_without_end_neither_ends_a_capture_nor_fills_the_disk() {
     need_capture!();
-    if !is_installed("python3") {
-        skip!(Missing::Command("python3"));
-    }
+    need_command!("python3");
     let public = PublicDirectory::new();
     let mut runtime = Command::new(AS_NOBODY[0]);
     runtime

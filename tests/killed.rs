@@ -206,9 +206,7 @@ fn killed_collect_leaves_no_torn_file_and_keeps_the_spool() {
 #[test]
 fn too_little_memory_leaves_no_torn_file_and_keeps_the_spool() {
     need_capture!();
-    if Command::new("setpriv").arg("--version").output().is_err() {
-        skip!(Missing::Command("setpriv"));
-    }
+    need_command!("setpriv");
     let killed = need!(KilledCapture::new());
     let directory = killed.directory.path();
     let KilledCapture { spool, bytes, .. } = &killed;

@@ -285,7 +285,7 @@ fn cause(error: &RuntimeSessionError) -> Option<&io::Error> {
             | PortError::NoSocket { cause: error, .. },
         )
         | RuntimeSessionError::Diagnostics(
-            DiagnosticsError::Connect { error } | DiagnosticsError::Io(error),
+            DiagnosticsError::Connect(error) | DiagnosticsError::Io(error),
         ) => Some(error),
         _ => None,
     }

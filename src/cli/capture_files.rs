@@ -18,10 +18,8 @@ use crate::trace::{EventStream, EventStreams, Notice, NoticeKind, Samples};
 pub(super) struct CaptureFiles {
     spool: SpoolFile,
     events: Option<Arc<EventDirectory>>,
-    /// `None` if their signal handler cannot be installed, and when the files are removed.
-    last_words: Mutex<Option<LastWords>>,
-    /// `None` when the files are removed.
-    kept: Mutex<Option<Kept>>,
+    /// What is printed if the program ends early. `None` when the files are removed.
+    last_words: Mutex<Option<(Kept, io::Result<LastWords>)>>,
 }
 
 impl CaptureFiles {
@@ -80,8 +78,8 @@ impl CaptureFiles {
         Self {
             spool,
             events,
-            last_words: Mutex::new(LastWords::new(&line).ok()),
-            kept: Mutex::new(Some(kept)),
+            // It is not worth an error.
+            last_words: Mutex::new(Some((kept, LastWords::new(&line)))),
         }
     }
 
@@ -151,8 +149,6 @@ impl CaptureFiles {
     pub(super) fn remove(&self) -> io::Result<()> {
         let last_words = self.last_words.lock();
         drop(last_words.unwrap_or_else(PoisonError::into_inner).take());
-        let kept = self.kept.lock();
-        drop(kept.unwrap_or_else(PoisonError::into_inner).take());
         let removed = self
             .events
             .as_ref()

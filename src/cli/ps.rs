@@ -77,7 +77,7 @@ impl PsRow {
                 match error {
                     DiagnosticsError::Stopped => "stopped",
                     DiagnosticsError::Squatted { .. } => "foreign",
-                    DiagnosticsError::Connect { .. } => "refused",
+                    DiagnosticsError::Connect(_) => "refused",
                     _ => "silent",
                 },
                 Some(error.to_string()),

@@ -12,8 +12,7 @@ use rustc_hash::FxHashMap;
 use super::cancel::CancelCheck;
 use super::functions::{SymbolizedGroup, lossy, unsymbolized};
 use super::identity::Identity;
-use super::time_budget::Reading;
-use super::{Options, Tools, problems};
+use super::{Options, problems};
 use crate::download::{Module, Sources};
 use crate::machine::{CodeFile, Content};
 use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, NoticeKind};
@@ -55,16 +54,15 @@ pub(crate) fn open(symbolizer: &Symbolizer, file: &CodeFile) -> Option<FileSymbo
 pub(super) fn name(
     codes: &[CodeAddress],
     file: &CodeFile,
-    tools: &Tools<'_>,
-    reading: &Reading<'_>,
+    symbolizer: &Symbolizer,
+    options: &Options,
     cancel: CancelCheck<'_>,
 ) -> SymbolizedGroup {
-    let options = tools.options;
     // Dropped after the contents of the file.
     let _memory;
-    let symbols = match reading.is_over() {
+    let symbols = match cancel() {
         true => None,
-        false => open(&tools.symbolizer, file),
+        false => open(symbolizer, file),
     };
     _memory = symbols.as_ref().map(FileSymbolizer::hold_memory);
     let mut names = Names::new(module_name(file), kind(file));
@@ -73,7 +71,7 @@ pub(super) fn name(
     let mut inlined_rows: FxHashMap<Cow<'_, [u8]>, FunctionId> = FxHashMap::default();
     for (index, &code) in codes.iter().enumerate() {
         let frames = match (&symbols, code) {
-            _ if cancel() || reading.is_over() => None,
+            _ if cancel() => None,
             (Some(symbols), CodeAddress::Elf(_, address)) => Some(symbols.frames(address)),
             (Some(symbols), CodeAddress::File(_, offset)) => {
                 Some(symbols.method(offset).map(|method| vec![method]))
@@ -122,14 +120,9 @@ pub(super) fn name(
         let problems = problems::take(symbols, file.clean_path(), options.inlined);
         group.notices.extend(problems.notices);
         group.gaps.extend(problems.gaps);
-        let is_over = cancel() || reading.is_over();
-        group.identity = (!is_over).then(|| Identity::new(file, symbols)).flatten();
+        group.identity = (!cancel()).then(|| Identity::new(file, symbols)).flatten();
     }
     group.gaps.extend(problems::unavailable(file));
-    let overrun = reading.overrun();
-    group
-        .gaps
-        .extend(overrun.map(|why| problems::overrun(file, why)));
     group
 }
 

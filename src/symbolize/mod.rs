@@ -88,7 +88,13 @@ impl Source {
             Self::Module(id) => {
                 let file = machine.files().file(id);
                 let reading = budget.read_file(file);
-                elf::name(codes, file, tools, &reading, cancel)
+                let is_over = || cancel() || reading.is_over();
+                let mut group = elf::name(codes, file, &tools.symbolizer, tools.options, &is_over);
+                let overrun = reading.overrun();
+                group
+                    .gaps
+                    .extend(overrun.map(|why| problems::overrun(file, why)));
+                group
             }
             Self::Jit(id) => {
                 let raw_trace = &capture.raw_trace;

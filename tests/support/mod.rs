@@ -29,6 +29,15 @@ macro_rules! need {
     };
 }
 
+/// Skips the test if a command is not installed.
+macro_rules! need_command {
+    ($name:expr) => {
+        if !$crate::support::is_installed($name) {
+            skip!($crate::support::Missing::Command($name));
+        }
+    };
+}
+
 /// Returns from a live test where nobody may sample the CPUs.
 macro_rules! need_capture {
     () => {

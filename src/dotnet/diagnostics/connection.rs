@@ -27,9 +27,7 @@ pub(super) struct Connection(OwnedFd);
 impl Connection {
     /// Connects if the listener has the pid and the user of the target.
     fn open(port: &DiagnosticPort, limits: &Limits) -> Result<Self, DiagnosticsError> {
-        let failed = |error: rustix::io::Errno| DiagnosticsError::Connect {
-            error: error.into(),
-        };
+        let failed = |error: rustix::io::Errno| DiagnosticsError::Connect(error.into());
         // A path through the descriptor is short and refers to exactly the socket that was found.
         let path = format!("/proc/self/fd/{}", port.socket().as_raw_fd());
         let address = SocketAddrUnix::new(path).map_err(failed)?;
@@ -50,10 +48,8 @@ impl Connection {
             let left = limits.next_step().ok_or(DiagnosticsError::Silent)?;
             sleep(left.min(RETRY_INTERVAL));
         }
-        let peer =
-            getsockopt(&socket, PeerCredentials).map_err(|error| DiagnosticsError::Connect {
-                error: error.into(),
-            })?;
+        let peer = getsockopt(&socket, PeerCredentials)
+            .map_err(|error| DiagnosticsError::Connect(error.into()))?;
         if (peer.pid(), peer.uid()) != (port.pid().0, port.uid()) {
             return Err(DiagnosticsError::Squatted {
                 pid: Pid(peer.pid()),

@@ -16,11 +16,8 @@ pub enum DiagnosticsError {
     #[error("the process is stopped (by a signal or a debugger)")]
     Stopped,
     /// The socket has no listener, or the user may not connect.
-    #[error("cannot connect to its diagnostic port: {error}{}", remedy(.error))]
-    Connect {
-        /// Cause.
-        error: io::Error,
-    },
+    #[error("cannot connect to its diagnostic port: {}{}", .0, remedy(.0))]
+    Connect(io::Error),
     /// Another process listens on the socket.
     #[error("process {pid} of user {uid} listens on its diagnostic port, not the process itself")]
     Squatted {
