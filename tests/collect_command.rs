@@ -17,6 +17,8 @@ use support::{
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// Fields of `/proc/self/status` that programs inherit.
+const RESTRICTIONS: &str = "SigBlk|CapPrm|NoNewPrivs|Seccomp:";
 /// A script that uses the CPU for a moment, in the shell itself.
 const BURN: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
 
@@ -316,9 +318,9 @@ fn force_replaces_an_older_trace() {
     Saved::open(directory, "old");
 }
 
-/// It could not be ended with Ctrl-C or `kill` otherwise.
+/// It could not be ended with Ctrl-C or `kill` otherwise, nor use `sudo`.
 #[test]
-fn command_inherits_no_blocked_signals() {
+fn command_inherits_no_restrictions() {
     need_capture!();
     let directory = tempfile::tempdir().unwrap();
     let command = [
@@ -327,13 +329,30 @@ fn command_inherits_no_blocked_signals() {
         "-quiet",
         "--",
         "grep",
-        "SigBlk:",
+        "-E",
+        RESTRICTIONS,
         "/proc/self/status",
     ];
+    let own = Command::new("grep").args(&command[5..]).output().unwrap();
     // It ends before it is sampled.
     let finished = run_perfcollect(command, directory.path(), LIMIT);
-    assert_eq!(
-        finished.stdout, "SigBlk:\t0000000000000000\n",
-        "{finished:?}"
-    );
+    assert_eq!(finished.stdout.as_bytes(), own.stdout, "{finished:?}");
+}
+
+/// An attacker who runs code in one of its threads must not start programs with its rights.
+#[test]
+fn all_threads_are_restricted_while_it_captures() {
+    need_capture!();
+    let directory = tempfile::tempdir().unwrap();
+    let running = begin(directory.path(), &["x", "-gccollectonly"]);
+    let restricted = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
+        let status = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")));
+        // A thread may end meanwhile.
+        let status: Vec<_> = status.flatten().collect();
+        status.len() > 1 && status.iter().all(|status| status.contains("Seccomp:\t2\n"))
+    };
+    wait_until(restricted);
+    running.signal(Signal::INT);
+    finish(running, LIMIT);
 }

@@ -10,7 +10,7 @@ use super::capture_files::CaptureFiles;
 use super::event_options::Plan;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
-use super::sandbox::{self, directory_of};
+use super::sandbox;
 use super::trace_files::Paths;
 use super::warnings::Warnings;
 use super::write_error::WriteError;
@@ -87,6 +87,9 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let mut warnings = Warnings::default();
     let stopped = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
+            if !options.names.download() {
+                sandbox::while_capturing();
+            }
             reporter.say(&greeting(&request, options.background));
             if let Some(warning) = memory_warning(capture::address_space_limit()) {
                 reporter.say(&warning);
@@ -104,9 +107,10 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     })?;
     reporter.end();
     reporter.say(&format!("...STOPPED ({}).", stopped.end()));
-    if !options.names.download() {
-        sandbox::enter(&[directory_of(&options.name)]);
-    }
+    let restricted = match options.names.download() {
+        true => "after the downloads".into(),
+        false => sandbox::enter(&[&options.name], &[]),
+    };
     let mut capture = working.read(None, &reporter, |spool, samples| {
         stopped.read(spool, samples)
     })?;
@@ -138,7 +142,10 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         results: options.results,
         raw_events: !options.events.noraw,
         beside_command: !options.command.is_empty(),
-        request_log: &format!("request: {options:?}\nsampling: {:?}", request.sampling),
+        request_log: &format!(
+            "request: {options:?}\nsampling: {:?}\nsandbox: {restricted}",
+            request.sampling
+        ),
     };
     Ok(wanted.make(capture, &signals)?)
 }

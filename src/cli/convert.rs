@@ -33,7 +33,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     if !options.names.download() {
         // Archives are unpacked in one of the last two.
         let unpacked = directory_of(&source.recording);
-        sandbox::enter(&[directory_of(&output), unpacked, &std::env::temp_dir()]);
+        sandbox::enter(&[&output], &[unpacked, &std::env::temp_dir()]);
     }
     let cancelled = {
         let signals = Arc::clone(&signals);

@@ -10,7 +10,7 @@ use super::capture_files::CaptureFiles;
 use super::downloads;
 use super::log;
 use super::progress::Reporter;
-use super::sandbox::{self, directory_of};
+use super::sandbox;
 use super::trace_files::{Paths, stopped};
 use super::write_error::WriteError;
 use crate::capture::{Capture, Signals};
@@ -58,7 +58,7 @@ impl OutputRequest<'_> {
             capture.notices.extend(notice);
             let spooled = self.spooled.map(|(name, _)| name);
             let outputs = [self.name, spooled.unwrap_or(self.name)];
-            sandbox::enter(&outputs.map(directory_of));
+            sandbox::enter(&outputs, &[]);
         }
         let trace = self.reporter.during("Symbolizing", &|| None, || {
             symbolize::symbolize(capture, &self.naming, &|| stopped(signals))

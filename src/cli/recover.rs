@@ -8,7 +8,7 @@ use super::arguments::RecoverOptions;
 use super::capture_files::CaptureFiles;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
-use super::sandbox::{self, directory_of};
+use super::sandbox;
 use super::trace_files::Paths;
 use super::write_error::WriteError;
 use crate::capture::{self, Signals};
@@ -55,7 +55,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     })?;
     // Its files were opened through the processes that still run.
     if !options.names.download() {
-        sandbox::enter(&[directory_of(name), directory_of(output)]);
+        sandbox::enter(&[name, output], &[]);
     }
     if capture.raw_trace.samples.is_empty() && capture.events.is_empty() {
         return Err(RecoverError::NoSamples { path: path() });

@@ -28,7 +28,7 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     let source = &options.source;
     let recording = options.input.as_ref().unwrap_or(&source.recording);
     // Archives are unpacked in one of the two.
-    sandbox::enter(&[directory_of(recording), &std::env::temp_dir()]);
+    sandbox::enter(&[], &[directory_of(recording), &std::env::temp_dir()]);
     let OpenRecording {
         mut reader,
         siblings,

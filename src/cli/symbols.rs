@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::OneLine;
 use super::downloads::{self, DownloadReport};
 use super::progress::Reporter;
-use super::sandbox::{self, directory_of};
+use super::sandbox;
 use super::symbols_options::SymbolsOptions;
 use super::symbols_traces;
 use crate::capture::Signals;
@@ -64,8 +64,7 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
         [] => 0,
         traces => {
             let signals = Signals::install().map_err(SymbolsError::Signals)?;
-            let directories: Vec<_> = traces.iter().map(|trace| directory_of(trace)).collect();
-            sandbox::enter(&directories);
+            sandbox::enter(traces, &[]);
             symbols_traces::symbolize(traces, &options.naming(), &reporter, &signals)
         }
     };

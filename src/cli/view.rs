@@ -12,7 +12,7 @@ const TOP: usize = 20;
 
 pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
     // Events of an archive are unpacked there.
-    sandbox::enter(&[&std::env::temp_dir()]);
+    sandbox::enter(&[], &[&std::env::temp_dir()]);
     if options.viewer == Viewer::Report {
         let mut text = Vec::new();
         view::view(&options.trace, options.top.unwrap_or(TOP), &mut text)?;

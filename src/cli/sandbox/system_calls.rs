@@ -1,0 +1,164 @@
+//! System calls that this process can no longer make (seccomp-BPF: Linux 3.17).
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::SeccompCmpArgLen::Dword;
+use seccompiler::SeccompCmpOp::{MaskedEq, Ne};
+use seccompiler::{
+    BpfProgram, Error, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter_all_threads,
+};
+
+/// System calls without a use once a capture has started.
+const UNUSED: &[c_long] = &[
+    // Programs.
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    // Memory and descriptors of other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_userfaultfd,
+    // Attributes of files by their paths.
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    libc::SYS_fchownat,
+    libc::SYS_mknodat,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    // Users and namespaces.
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_chroot,
+    libc::SYS_pivot_root,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    // The kernel and the system.
+    libc::SYS_bpf,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_fanotify_init,
+    // Its requests are not filtered.
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    // Signals with other calls than `kill` and `tkill`, see below.
+    libc::SYS_tgkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_pidfd_send_signal,
+];
+
+/// The same, of calls that only x86-64 has.
+#[cfg(target_arch = "x86_64")]
+const UNUSED_HERE: &[c_long] = &[
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_mknod,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_modify_ldt,
+    libc::SYS_kexec_file_load,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const UNUSED_HERE: &[c_long] = &[];
+
+/// System calls that only a capture makes.
+const UNUSED_AFTER_CAPTURE: &[c_long] = &[
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_process_vm_readv,
+    libc::SYS_perf_event_open,
+];
+
+/// Whether a capture still runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Capture,
+    After,
+}
+
+/// Denies system calls to all threads, for good.
+///
+/// Owners of files can be changed to `owners` only.
+pub(super) fn deny(phase: Phase, owners: &[u32]) -> Result<(), Error> {
+    apply_filter_all_threads(&program(phase, owners)?)
+}
+
+pub(super) fn program(phase: Phase, owners: &[u32]) -> Result<BpfProgram, Error> {
+    let after = match phase {
+        Phase::Capture => &[],
+        Phase::After => UNUSED_AFTER_CAPTURE,
+    };
+    let always = UNUSED.iter().chain(UNUSED_HERE).chain(after);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        always.map(|call| (*call, Vec::new())).collect();
+    let executable = libc::PROT_EXEC as u64;
+    for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
+        let denied = SeccompCondition::new(2, Dword, MaskedEq(executable), executable)?;
+        rules.insert(call, vec![SeccompRule::new(vec![denied])?]);
+    }
+    // Signal 0 tests whether a process exists. `abort` sends the other one to its thread.
+    for (call, signal) in [(libc::SYS_kill, 0), (libc::SYS_tkill, libc::SIGABRT as u64)] {
+        let denied = SeccompCondition::new(1, Dword, Ne, signal)?;
+        rules.insert(call, vec![SeccompRule::new(vec![denied])?]);
+    }
+    // Set-user-ID files, and files that all users can write.
+    let modes = [libc::S_ISUID, libc::S_ISGID, libc::S_IWOTH].map(u64::from);
+    let denied = modes.map(|mode| SeccompCondition::new(1, Dword, MaskedEq(mode), mode));
+    let denied = denied.map(|condition| SeccompRule::new(vec![condition?]));
+    rules.insert(
+        libc::SYS_fchmod,
+        denied.into_iter().collect::<Result<_, _>>()?,
+    );
+    let denied = owners.iter();
+    let denied = denied.map(|owner| SeccompCondition::new(1, Dword, Ne, u64::from(*owner)));
+    let denied = SeccompRule::new(denied.collect::<Result<_, _>>()?)?;
+    rules.insert(libc::SYS_fchown, vec![denied]);
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::EPERM as u32),
+        std::env::consts::ARCH.try_into()?,
+    )?;
+    Ok(filter.try_into()?)
+}
