@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use perfcollect_symbols::elf::{ElfError, ElfFile};
-use perfcollect_symbols::process::{Root, executable};
+use perfcollect_symbols::process::executable;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use thiserror::Error;
@@ -162,14 +162,10 @@ fn identify_library(pid: Pid, library: &MappedCode) -> RuntimeIdentity {
             version: Some(version.to_owned()),
         };
     }
-    let is_mapped = |stat: &rustix::fs::Stat| match stat.st_ino == library.inode {
-        true => Ok(()),
-        false => Err(io::Error::other("the file was replaced")),
-    };
-    let file = Root::of(pid.0).and_then(|root| root.open_if(&library.path, is_mapped));
+    let file = library.open(pid).ok();
     RuntimeIdentity {
         flavour: Deployment::SelfContained,
-        version: file.ok().and_then(|file| version::from_file(&file)),
+        version: file.and_then(|file| version::from_file(&file)),
     }
 }
 

@@ -1,11 +1,14 @@
 //! The files that a process has mapped as code.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use perfcollect_symbols::process::{parse_maps, read_maps, without_deleted_suffix};
+use perfcollect_symbols::process::{
+    MapsLine, open_mapped_file, parse_maps, read_maps, without_deleted_suffix,
+};
 
 use crate::trace::Pid;
 
@@ -14,8 +17,25 @@ use crate::trace::Pid;
 pub struct MappedCode {
     /// Path below the root directory of the process.
     pub path: PathBuf,
-    /// Inode of the file.
-    pub inode: u64,
+    /// Its first mapping, without the path.
+    mapping: MapsLine<'static>,
+}
+
+impl MappedCode {
+    /// Opens the file, or the one that was mapped if another one is at its path.
+    ///
+    /// # Errors
+    /// The file is gone or cannot be read.
+    pub fn open(&self, pid: Pid) -> io::Result<File> {
+        let path = self.path.as_os_str().as_bytes();
+        open_mapped_file(
+            pid.0,
+            &MapsLine {
+                path,
+                ..self.mapping
+            },
+        )
+    }
 }
 
 /// Returns the files that a process has mapped as code, each once.
@@ -32,7 +52,7 @@ pub fn mapped_code(pid: Pid) -> io::Result<Vec<MappedCode>> {
         if line.inode != 0 && files.last().is_none_or(|last| last.path != path) {
             files.push(MappedCode {
                 path: path.to_owned(),
-                inode: line.inode,
+                mapping: MapsLine { path: b"", ..line },
             });
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::elf::ElfFile;
-use perfcollect_symbols::process::{Root, VDSO, vdso_image};
+use perfcollect_symbols::process::{Reader, Root, VDSO, vdso_image};
 use perfcollect_symbols::symbolizer::JitSource;
 use rustix::process::geteuid;
 
@@ -72,7 +72,7 @@ impl RecordingFiles {
         Arc::clone(&self.root)
     }
 
-    /// Opens the file of a mapping, verified by build id or else by inode.
+    /// Opens the file of a mapping, verified by build id or else by device and inode.
     ///
     /// Files below a sysroot need no verification unless the recording contains their build id.
     ///
@@ -109,17 +109,18 @@ impl RecordingFiles {
                 )),
             };
         }
-        let file = self.root.open_if(path, |stat| {
-            let same_inode = info.line.inode != 0 && stat.st_ino == info.line.inode;
-            if self.sysroot_trusted || self.same_host && same_inode {
-                Ok(())
-            } else {
+        let file = match info.line.inode {
+            _ if self.sysroot_trusted => self.root.open(path)?,
+            inode if inode != 0 && self.same_host => {
+                self.root.open_mapped(&info.line, Some(&Reader::unknown()))?
+            }
+            _ => self.root.open_if(path, |_| {
                 Err(io::Error::other(
                     "cannot verify the file: the recording has no build id for it; use -sysroot / to trust the files of this machine",
                 ))
-            }
-        });
-        file.map(|file| Content::File(Arc::new(file)))
+            })?,
+        };
+        Ok(Content::File(Arc::new(file)))
     }
 
     /// Finds the perf map and jitdump of a process. `dump` is the path of its mapped jitdump.

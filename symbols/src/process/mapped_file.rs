@@ -1,23 +1,20 @@
 //! Finds and opens the file of a mapping.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, Stat};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::maps::{MapsLine, parse_all_maps, parse_maps, read_maps, without_deleted_suffix};
 use super::memory::ProcessMemory;
-use super::root::{Root, reopen_regular};
+use super::reader::Reader;
+use super::root::{OVERLAY_MAGIC, Root, reopen_regular};
 use crate::memory::Memory;
 
-/// OVERLAYFS_SUPER_MAGIC of `linux/magic.h`.
-const OVERLAY_MAGIC: rustix::fs::FsWord = 0x794c_7630;
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 /// Name of the vDSO in /proc/PID/maps and in records.
 pub const VDSO: &[u8] = b"[vdso]";
@@ -68,8 +65,8 @@ fn read_mapped(pid: i32, mapping: &MapsLine<'_>, buffer: &mut [u8]) -> io::Resul
 /// Opens the mapped file.
 ///
 /// Tries /proc/PID/map_files, which works even if the path was replaced. Then tries the path below
-/// the root directory of the process, and the executable of the process. Each may be another file
-/// by now, so the inode must match.
+/// the root directory of the process ([`Root::open_mapped`]), and the executable of the process.
+/// Each may be another file by now, and is verified.
 ///
 /// # Errors
 /// The file is gone or cannot be read.
@@ -140,45 +137,34 @@ fn is_mapped_file(fd: &OwnedFd, pid: i32, mapping: &MapsLine<'_>) -> io::Result<
 }
 
 fn open_by_path(pid: i32, mapping: &MapsLine<'_>) -> io::Result<File> {
-    let path = Path::new(OsStr::from_bytes(mapping.path));
-    let find = |root: Root, is_same: &dyn Fn(&Stat) -> bool| {
-        root.open_if(path, |stat| match is_same(stat) {
-            true => Ok(()),
-            false => Err(io::Error::other("another file is now at its path")),
-        })
-    };
-    let same_inode = |stat: &Stat| stat.st_ino == mapping.inode;
     let Ok(root) = Root::of(pid) else {
-        return find(Root::host()?, &same_inode);
+        return Root::host()?.open_mapped(mapping, Some(&Reader::unknown()));
     };
+    let reader = Reader::of(pid).unwrap_or_else(Reader::unknown);
     // A file that was mapped before the process changed its root is below the host's root. There
-    // the path may legitimately belong to another file, so the device must match too.
-    let same_device = |stat: &Stat| {
-        mapping.device
-            == (
-                rustix::fs::major(stat.st_dev),
-                rustix::fs::minor(stat.st_dev),
-            )
-    };
-    find(root, &same_inode).or_else(|error| {
-        let same_file = |stat: &Stat| same_inode(stat) && same_device(stat);
-        find(Root::host()?, &same_file).map_err(|_| error)
+    // the path may legitimately belong to another file.
+    root.open_mapped(mapping, Some(&reader)).or_else(|error| {
+        let of_host = Root::host()?.open_mapped(mapping, None);
+        of_host.map_err(|_| error)
     })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::path::Path;
 
     use super::*;
 
-    fn mapping(inode: u64, path: &[u8]) -> MapsLine<'_> {
+    /// The mapping of a file on the device of another one.
+    fn mapping<'a>(other: &Path, inode: u64, path: &'a [u8]) -> MapsLine<'a> {
+        let device = rustix::fs::stat(other).unwrap().st_dev;
         MapsLine {
             start: 0,
             end: 0,
             file_offset: 0,
-            device: (0, 0),
+            device: (rustix::fs::major(device), rustix::fs::minor(device)),
             inode,
             path,
             executable: true,
@@ -194,7 +180,9 @@ mod tests {
         let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
         std::fs::remove_file(&path).unwrap();
         let deleted = [path.as_os_str().as_bytes(), b" (deleted)"].concat();
-        let open = |inode, path| open_mapped_file(child.id() as i32, &mapping(inode, path));
+        let open = |inode, path| {
+            open_mapped_file(child.id() as i32, &mapping(directory.path(), inode, path))
+        };
         let found = open(inode, &deleted).map(|file| file.metadata().unwrap().ino());
         let others = [
             open(inode + 1, &deleted),
@@ -226,11 +214,39 @@ mod tests {
     #[test]
     fn rejects_other_file_at_path() {
         let me = std::process::id() as i32;
-        let path = std::env::current_exe().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().canonicalize().unwrap();
         let bytes = path.as_os_str().as_bytes();
-        let error = open_mapped_file(me, &mapping(1, bytes)).unwrap_err();
+        let error = open_mapped_file(me, &mapping(&path, 1, bytes)).unwrap_err();
         assert!(error.to_string().contains("another file"), "{error}");
         let inode = rustix::fs::stat(&path).unwrap().st_ino;
-        assert!(open_mapped_file(me, &mapping(inode, bytes)).is_ok());
+        let own = mapping(&path, inode, bytes);
+        assert!(open_mapped_file(me, &own).is_ok());
+        // A user may count up the inodes of a file system of its own.
+        let elsewhere = MapsLine {
+            device: (0, 1),
+            ..own
+        };
+        let error = open_mapped_file(me, &elsewhere).unwrap_err();
+        assert!(error.to_string().contains("another file"), "{error}");
+    }
+
+    #[test]
+    fn follows_no_link_at_path() {
+        let me = std::process::id() as i32;
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().canonicalize().unwrap();
+        std::fs::create_dir(directory.join("real")).unwrap();
+        let file = directory.join("real/file");
+        std::fs::write(&file, "").unwrap();
+        symlink("real", directory.join("linked")).unwrap();
+        symlink("real/file", directory.join("link")).unwrap();
+        let inode = rustix::fs::stat(&file).unwrap().st_ino;
+        let open = |name: &str| {
+            let path = directory.join(name);
+            open_mapped_file(me, &mapping(&file, inode, path.as_os_str().as_bytes()))
+        };
+        assert!(open("real/file").is_ok());
+        assert!(open("linked/file").is_err() && open("link").is_err());
     }
 }

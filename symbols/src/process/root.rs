@@ -3,15 +3,22 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
+
+use super::maps::MapsLine;
+use super::reader::Reader;
 
 /// Maximum attempts to resolve a path while files are being renamed.
 const MAX_TRIES: usize = 64;
+/// OVERLAYFS_SUPER_MAGIC of `linux/magic.h`.
+pub(super) const OVERLAY_MAGIC: FsWord = 0x794c_7630;
+/// BTRFS_SUPER_MAGIC of `linux/magic.h`.
+const BTRFS_MAGIC: FsWord = 0x9123_683e;
 /// File systems whose files the kernel makes when they are read, of `linux/magic.h`.
 const KERNEL_FILE_SYSTEMS: [u32; 20] = [
     0x9fa0,      // proc
@@ -41,6 +48,12 @@ const MAX_DIRECTORY_ENTRIES: usize = 100_000;
 /// Root directory of a process or container. An open one outlives the process.
 #[derive(Debug)]
 pub struct Root(OwnedFd);
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Root {
     /// Opens the root directory of a running process.
@@ -139,10 +152,52 @@ impl Root {
         let fd = self.find(path, flags)?;
         let status = rustix::fs::fstat(&fd)?;
         check(&status)?;
-        match reopen_regular(&fd) {
+        self.reopen(&fd, path, &status)
+    }
+
+    /// Opens the file of a mapping at its path, without following links.
+    ///
+    /// Device and inode prove that it is the mapped file. On overlayfs and btrfs, a mapping has
+    /// another device, and files of several layers or subvolumes have the same inode: `reader`, the
+    /// user of the process, must then be able to read the file. Without one, it is rejected.
+    ///
+    /// # Errors
+    /// See [`Root::open`], or another file is at the path.
+    pub fn open_mapped(&self, mapping: &MapsLine<'_>, reader: Option<&Reader>) -> io::Result<File> {
+        let path = Path::new(OsStr::from_bytes(mapping.path));
+        let mut fd = self.0.try_clone()?;
+        let mut is_reachable = true;
+        for component in path.components() {
+            let name = match component {
+                Component::RootDir => continue,
+                Component::Normal(name) => name,
+                _ => return Err(io::ErrorKind::NotFound.into()),
+            };
+            let directory = rustix::fs::fstat(&fd)?;
+            is_reachable &= reader.is_some_and(|reader| reader.may_search(&directory));
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            fd = rustix::fs::openat(&fd, name, flags, Mode::empty())?;
+        }
+        let status = rustix::fs::fstat(&fd)?;
+        let device = (
+            rustix::fs::major(status.st_dev),
+            rustix::fs::minor(status.st_dev),
+        );
+        let is_readable = || is_reachable && reader.is_some_and(|reader| reader.may_read(&status));
+        if status.st_ino != mapping.inode
+            || device != mapping.device && !(has_other_devices(&fd)? && is_readable())
+        {
+            return Err(io::Error::other("another file is now at its path"));
+        }
+        self.reopen(&fd, path, &status)
+    }
+
+    /// Opens a file that was found and checked.
+    fn reopen(&self, fd: &OwnedFd, path: &Path, status: &Stat) -> io::Result<File> {
+        match reopen_regular(fd) {
             // Without /proc, as in a minimal root directory, the descriptor cannot be reopened.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.open_unchanged(path, &status)
+                self.open_unchanged(path, status)
             }
             opened => opened,
         }
@@ -218,6 +273,12 @@ impl Root {
         }
         Err(Errno::AGAIN.into())
     }
+}
+
+/// Returns whether files of a file system have another device in /proc/PID/maps than in `stat`.
+fn has_other_devices(fd: &OwnedFd) -> io::Result<bool> {
+    let file_system = rustix::fs::fstatfs(fd)?.f_type;
+    Ok(matches!(file_system, OVERLAY_MAGIC | BTRFS_MAGIC))
 }
 
 /// Opens the executable of a process, even if its path was replaced.

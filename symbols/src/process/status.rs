@@ -64,8 +64,8 @@ pub fn file_owner(pid: i32) -> Option<u32> {
 }
 
 /// Returns a field of /proc/PID/status, see proc_pid_status(5).
-fn field(pid: i32, name: &str) -> Option<String> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+pub(super) fn field(process: impl Display, name: &str) -> Option<String> {
+    let status = fs::read(format!("/proc/{process}/status")).ok()?;
     let mut lines = status.split(|byte| *byte == b'\n');
     let value = lines.find_map(|line| line.strip_prefix(name.as_bytes()))?;
     Some(std::str::from_utf8(value).ok()?.to_owned())
