@@ -254,6 +254,11 @@ impl DebugFiles {
         })
     }
 
+    /// Opens a part of the file at a path that its owner may have chosen.
+    pub(super) fn open(&self, root: &Root, path: &Path) -> io::Result<File> {
+        root.open_if(path, |found| self.check_readable(found))
+    }
+
     /// Checks that a file does not only seem readable because this process is root's.
     ///
     /// Another user may have placed it by a link, and its names would be in the trace.
@@ -278,4 +283,32 @@ impl DebugFiles {
 /// Returns the path of an open file, without symbolic links.
 fn real_path(file: &File) -> Option<PathBuf> {
     std::fs::read_link(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The user who owns the file could lead to it by a link.
+    #[test]
+    fn opens_no_private_file_of_another_user_as_a_part() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let root = Root::host().unwrap();
+        let open = |owner, mode| {
+            rustix::fs::chmod(file.path(), Mode::from_raw_mode(mode)).unwrap();
+            let debug_files = DebugFiles {
+                path: PathBuf::from("/program"),
+                roots: Vec::new(),
+                owner: Some(owner),
+                options: Arc::default(),
+                memory: Arc::default(),
+                problems: Mutex::default(),
+            };
+            debug_files.open(&root, file.path()).is_ok()
+        };
+        let own = geteuid().as_raw();
+        assert!(open(own, 0o600) && open(own + 1, 0o604));
+        assert_eq!(open(own + 1, 0o600), !geteuid().is_root());
+    }
 }

@@ -209,7 +209,7 @@ impl FileSymbolizer {
     /// - [`Unresolved::NoMethod`]: the image names no method there.
     pub fn method(&self, file_offset: u64) -> Result<Frame<'_>, Unresolved> {
         let images = self.images.as_ref().ok_or(Unresolved::Unmapped)?;
-        let frame = images.frame(file_offset, &self.debug_files.roots);
+        let frame = images.frame(file_offset, &self.debug_files);
         if let Err(Unresolved::Image(error)) = &frame
             && error.is_corrupt()
         {

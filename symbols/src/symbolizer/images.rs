@@ -5,11 +5,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::debug_files::DebugFiles;
 use super::frame::{Evidence, Frame, Unresolved};
 use crate::dotnet::metadata::Metadata;
 use crate::dotnet::pe::{PeError, PeImage};
 use crate::dotnet::ready_to_run::{AssemblyId, ReadyToRun, ReadyToRunError};
-use crate::process::Root;
 
 /// Limit of failed searches for an image in a file; each reads up to 64 MB.
 const MAX_FAILURES: usize = 4;
@@ -45,12 +45,14 @@ impl Images {
     pub(super) fn frame(
         &self,
         offset: u64,
-        roots: &[Arc<Root>],
+        debug_files: &DebugFiles,
     ) -> Result<Frame<'static>, Unresolved> {
-        let image = self.image(offset, roots).map_err(|error| match error {
-            ReadyToRunError::Pe(PeError::NoImage(_)) => Unresolved::Unmapped,
-            error => Unresolved::Image(error),
-        })?;
+        let image = self
+            .image(offset, debug_files)
+            .map_err(|error| match error {
+                ReadyToRunError::Pe(PeError::NoImage(_)) => Unresolved::Unmapped,
+                error => Unresolved::Image(error),
+            })?;
         let address = image.address_of(offset).ok_or(Unresolved::Unmapped)?;
         let frame = |name: String, assembly: Option<String>| Frame {
             module: assembly.map(Into::into),
@@ -63,7 +65,11 @@ impl Images {
         }
     }
 
-    fn image(&self, offset: u64, roots: &[Arc<Root>]) -> Result<Arc<ReadyToRun>, ReadyToRunError> {
+    fn image(
+        &self,
+        offset: u64,
+        debug_files: &DebugFiles,
+    ) -> Result<Arc<ReadyToRun>, ReadyToRunError> {
         let opened = self.opened.lock();
         let mut opened = opened.unwrap_or_else(PoisonError::into_inner);
         let contains = |image: &&Arc<ReadyToRun>| image.address_of(offset).is_some();
@@ -73,7 +79,7 @@ impl Images {
         if let Some(last) = opened.failures.get(MAX_FAILURES - 1) {
             return Err(*last);
         }
-        match self.open(offset, roots) {
+        match self.open(offset, debug_files) {
             Ok(image) => {
                 let image = Arc::new(image);
                 opened.images.push(image.clone());
@@ -86,20 +92,20 @@ impl Images {
         }
     }
 
-    fn open(&self, offset: u64, roots: &[Arc<Root>]) -> Result<ReadyToRun, ReadyToRunError> {
+    fn open(&self, offset: u64, debug_files: &DebugFiles) -> Result<ReadyToRun, ReadyToRunError> {
         let image = PeImage::around(&*self.file, offset)?;
-        ReadyToRun::open(image, &*self.file, |id| self.component(id, roots))
+        ReadyToRun::open(image, &*self.file, |id| self.component(id, debug_files))
     }
 
     /// Opens a component assembly of a composite image, which is in the same directory.
-    fn component(&self, id: &AssemblyId, roots: &[Arc<Root>]) -> Option<Metadata> {
+    fn component(&self, id: &AssemblyId, debug_files: &DebugFiles) -> Option<Metadata> {
         let name = format!("{}.dll", id.name);
         if Path::new(&name).file_name() != Some(OsStr::new(&name)) {
             return None;
         }
         let path = self.path.with_file_name(&name);
-        roots.iter().find_map(|root| {
-            let file = root.open(&path).ok()?;
+        debug_files.roots.iter().find_map(|root| {
+            let file = debug_files.open(root, &path).ok()?;
             PeImage::parse(&file, 0).ok()?.metadata(&file).ok()
         })
     }
