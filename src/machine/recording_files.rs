@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -97,30 +98,33 @@ impl RecordingFiles {
                 )),
             };
         }
-        let path = Path::new(OsStr::from_bytes(info.line.path));
-        if let Some(recorded_id) = recorded_id {
-            let file = Arc::new(self.root.open(path)?);
-            return match build_id(file.clone())
-                .is_some_and(|id| is_same(id.as_bytes(), recorded_id))
-            {
-                true => Ok(Content::File(file)),
-                false => Err(io::Error::other(
-                    "its build id differs from the recorded one",
-                )),
-            };
+        let file = Arc::new(self.find(info, recorded_id.is_some())?);
+        let is_other = recorded_id.is_some_and(|recorded_id| {
+            build_id(file.clone()).is_none_or(|id| !is_same(id.as_bytes(), recorded_id))
+        });
+        match is_other {
+            false => Ok(Content::File(file)),
+            true => Err(io::Error::other(
+                "its build id differs from the recorded one",
+            )),
         }
-        let file = match info.line.inode {
-            _ if self.sysroot_trusted => self.root.open(path)?,
-            inode if inode != 0 && self.same_host => {
-                self.root.open_mapped(&info.line, Some(&Reader::unknown()))?
-            }
-            _ => self.root.open_if(path, |_| {
+    }
+
+    /// Opens the file at the path of a mapping. `has_id`: its build id is compared then.
+    fn find(&self, info: &MappingInfo<'_>, has_id: bool) -> io::Result<File> {
+        let path = Path::new(OsStr::from_bytes(info.line.path));
+        let is_identified = self.same_host && info.line.inode != 0;
+        match (has_id, is_identified) {
+            _ if self.sysroot_trusted => self.root.open(path),
+            (true, true) => self.root.open_build(&info.line, &Reader::unknown()),
+            (true, false) => self.root.open(path),
+            (false, true) => self.root.open_mapped(&info.line, Some(&Reader::unknown())),
+            (false, false) => self.root.open_if(path, |_| {
                 Err(io::Error::other(
                     "cannot verify the file: the recording has no build id for it; use -sysroot / to trust the files of this machine",
                 ))
-            })?,
-        };
-        Ok(Content::File(Arc::new(file)))
+            }),
+        }
     }
 
     /// Finds the perf map and jitdump of a process. `dump` is the path of its mapped jitdump.

@@ -222,7 +222,7 @@ mod tests {
         let inode = rustix::fs::stat(&path).unwrap().st_ino;
         let own = mapping(&path, inode, bytes);
         assert!(open_mapped_file(me, &own).is_ok());
-        // A user may count up the inodes of a file system of its own.
+        // A user may mount a file system and count up its inodes.
         let elsewhere = MapsLine {
             device: (0, 1),
             ..own

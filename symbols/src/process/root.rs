@@ -164,32 +164,67 @@ impl Root {
     /// # Errors
     /// See [`Root::open`], or another file is at the path.
     pub fn open_mapped(&self, mapping: &MapsLine<'_>, reader: Option<&Reader>) -> io::Result<File> {
-        let path = Path::new(OsStr::from_bytes(mapping.path));
+        let (fd, status, is_readable) = self.walk(mapping, reader)?;
+        let device = (
+            rustix::fs::major(status.st_dev),
+            rustix::fs::minor(status.st_dev),
+        );
+        let is_same = status.st_ino == mapping.inode
+            && (device == mapping.device || has_other_devices(&fd)? && is_readable);
+        self.reopen_if(is_same, &fd, mapping, &status)
+    }
+
+    /// Opens a file at the path of a mapping whose build id the caller then compares, without
+    /// following links.
+    ///
+    /// The inode is that of the mapping, or `reader` may read the file: build ids may come from a
+    /// program that followed a link.
+    ///
+    /// # Errors
+    /// See [`Root::open`], or another file is at the path.
+    pub fn open_build(&self, mapping: &MapsLine<'_>, reader: &Reader) -> io::Result<File> {
+        let (fd, status, is_readable) = self.walk(mapping, Some(reader))?;
+        let is_same = status.st_ino == mapping.inode || is_readable;
+        self.reopen_if(is_same, &fd, mapping, &status)
+    }
+
+    /// Finds the file at the path of a mapping without following links. Returns whether `reader`
+    /// may read it there.
+    fn walk(
+        &self,
+        mapping: &MapsLine<'_>,
+        reader: Option<&Reader>,
+    ) -> io::Result<(OwnedFd, Stat, bool)> {
         let mut fd = self.0.try_clone()?;
+        let mut status = rustix::fs::fstat(&fd)?;
         let mut is_reachable = true;
-        for component in path.components() {
+        for component in Path::new(OsStr::from_bytes(mapping.path)).components() {
             let name = match component {
                 Component::RootDir => continue,
                 Component::Normal(name) => name,
                 _ => return Err(io::ErrorKind::NotFound.into()),
             };
-            let directory = rustix::fs::fstat(&fd)?;
-            is_reachable &= reader.is_some_and(|reader| reader.may_search(&directory));
+            is_reachable &= reader.is_some_and(|reader| reader.may_search(&status));
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             fd = rustix::fs::openat(&fd, name, flags, Mode::empty())?;
+            status = rustix::fs::fstat(&fd)?;
         }
-        let status = rustix::fs::fstat(&fd)?;
-        let device = (
-            rustix::fs::major(status.st_dev),
-            rustix::fs::minor(status.st_dev),
-        );
-        let is_readable = || is_reachable && reader.is_some_and(|reader| reader.may_read(&status));
-        if status.st_ino != mapping.inode
-            || device != mapping.device && !(has_other_devices(&fd)? && is_readable())
-        {
-            return Err(io::Error::other("another file is now at its path"));
+        let is_readable = is_reachable && reader.is_some_and(|reader| reader.may_read(&status));
+        Ok((fd, status, is_readable))
+    }
+
+    fn reopen_if(
+        &self,
+        is_same: bool,
+        fd: &OwnedFd,
+        mapping: &MapsLine<'_>,
+        status: &Stat,
+    ) -> io::Result<File> {
+        let path = Path::new(OsStr::from_bytes(mapping.path));
+        match is_same {
+            true => self.reopen(fd, path, status),
+            false => Err(io::Error::other("another file is now at its path")),
         }
-        self.reopen(&fd, path, &status)
     }
 
     /// Opens a file that was found and checked.
@@ -334,6 +369,43 @@ mod tests {
         assert!(root.open(Path::new("/out")).is_err());
         assert!(root.open(Path::new("/../../in")).is_ok());
         assert!(root.open(Path::new("/link")).is_ok());
+    }
+
+    /// The build id may be that of a private file of root, to which another user made a link.
+    #[test]
+    fn opens_private_file_of_a_build_only_by_its_inode() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink("file", directory.path().join("link")).unwrap();
+        let inode = rustix::fs::stat(&file).unwrap().st_ino;
+        let root = Root::at(directory.path()).unwrap();
+        let open = |path: &[u8], inode| {
+            let mapping = MapsLine {
+                start: 0,
+                end: 0,
+                file_offset: 0,
+                device: (0, 1),
+                inode,
+                path,
+                executable: true,
+            };
+            root.open_build(&mapping, &Reader::unknown()).is_ok()
+        };
+        assert!(open(b"/file", inode) && !open(b"/link", inode));
+        let chmod = |path: &Path, mode| {
+            rustix::fs::chmod(path, Mode::from_raw_mode(mode)).unwrap();
+        };
+        if rustix::process::geteuid().is_root() {
+            // Only root may search the directory.
+            chmod(directory.path(), 0o700);
+            assert!(!open(b"/file", 1));
+            chmod(directory.path(), 0o711);
+            chmod(&file, 0o640);
+            assert!(!open(b"/file", 1));
+        }
+        chmod(&file, 0o644);
+        assert!(open(b"/file", 1));
     }
 
     #[test]
