@@ -4,6 +4,7 @@
 #[macro_use]
 mod support;
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use std::time::Duration;
 use perfcollect::trace::NoticeKind;
 use rustix::process::Signal;
 use support::{
-    AS_NOBODY, Missing, PublicDirectory, Saved, Workload, captured_for, finish, perfcollect, run,
-    run_perfcollect, start_capture, wait_for_cpu_time, wait_until,
+    AS_NOBODY, Missing, PublicDirectory, Saved, Workload, captured, captured_for, finish,
+    perfcollect, run, run_perfcollect, start_capture, wait_for_cpu_time, wait_until,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -106,26 +107,168 @@ while True:
     pass
 "#;
 
+/// Runs in one function, whose name is a macro.
+const SPIN: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((noinline)) static void NAME(void) { for (;;) __asm__ volatile(""); }
+int main(void) {
+    printf("{\"event\":\"ready\",\"pid\":%d}\n", getpid());
+    fflush(stdout);
+    NAME();
+}
+"#;
+
+/// Maps one file by many paths, then many files, below the first argument.
+const MANY_FILES: &str = r#"
+import mmap, os, sys
+os.chdir(sys.argv[1])
+kept = []
+def map(name):
+    file = os.open(name, os.O_RDWR | os.O_CREAT, 0o755)
+    os.truncate(file, 4096)
+    kept.append(mmap.mmap(file, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC))
+    os.close(file)
+map("path0")
+for number in range(1100):
+    os.rename("path%d" % number, "path%d" % (number + 1))
+    map("path%d" % (number + 1))
+for number in range(1100):
+    map("file%d" % number)
+print('{"event":"ready"}', flush=True)
+sys.stdin.read()
+"#;
+
+/// Compiles a program that runs in a function `name`.
+fn compile_spin(directory: &Path, program: &str, name: &str, options: &[&str]) {
+    let source = directory.join("spin.c");
+    fs::write(&source, SPIN).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-O1", &format!("-DNAME={name}"), "-o"])
+        .arg(directory.join(program))
+        .arg(source)
+        .args(options);
+    run(&mut compiler, LIMIT).expect_success();
+}
+
+/// Returns the samples of a process in a function.
+fn samples_in(saved: &Saved, pid: u32, function: &str) -> u64 {
+    let id = format!("({pid})");
+    let stacks = saved.stacks.iter().filter(|(stack, _)| {
+        stack[0].ends_with(&id) && stack.iter().any(|frame| frame.contains(function))
+    });
+    stacks.map(|(_, samples)| samples).sum()
+}
+
+/// A command of another user in a mount namespace that belongs to the user.
+fn in_own_namespace(script: &str) -> Command {
+    let mut command = Command::new(AS_NOBODY[0]);
+    command
+        .args(&AS_NOBODY[1..])
+        .args(["unshare", "-Urm", "sh", "-c", script]);
+    command
+}
+
+/// The two cases in which the host does not have the file at its path: it is in containers, or was
+/// upgraded.
+#[test]
+fn a_debug_file_in_a_mount_namespace_names_no_code_of_other_users() {
+    need_capture!();
+    need_command!("cc");
+    if run(&mut in_own_namespace("true"), LIMIT).status.code() != Some(0) {
+        skip!(Missing::UserNamespaces);
+    }
+    let public = PublicDirectory::new();
+    let at = public.path();
+    let build_id = "-Wl,--build-id=0x1122334455667788990011223344556677889900";
+    compile_spin(at, "evil", "planted", &[build_id]);
+    for program in ["shared", "upgraded"] {
+        compile_spin(at, program, "own", &[build_id, "-s"]);
+    }
+    // A directory with the file of the host.
+    let directory = |program: &str| {
+        format!(
+            "mount -t tmpfs none /mnt && touch /mnt/{program} && \
+             mount --bind $0/{program} /mnt/{program}"
+        )
+    };
+    let plant = |program: &str| {
+        let directory = directory(program);
+        format!("{directory} && cp $0/evil /mnt/{program}.debug")
+    };
+    let start = |mut command: Command| Workload::start(command.arg(at));
+    let in_namespace = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]);
+        command
+    };
+    let attackers = [
+        plant("shared") + " && exec /mnt/shared",
+        plant("upgraded") + " && mount --rbind /mnt $0 && exec $0/upgraded",
+    ];
+    let attackers = attackers.map(|script| start(in_own_namespace(&script)));
+    let victims = [
+        start(in_namespace(
+            &(directory("shared") + " && exec /mnt/shared"),
+        )),
+        Workload::start(&mut Command::new(at.join("upgraded"))),
+    ];
+    fs::remove_file(at.join("upgraded")).unwrap();
+    let saved = captured(["-collectsec", "1", "-noinline"]);
+    for (attacker, victim) in attackers.iter().zip(&victims) {
+        assert!(samples_in(&saved, attacker.pid(), "planted") > 20);
+        assert!(samples_in(&saved, victim.pid(), "") > 20);
+        assert_eq!(samples_in(&saved, victim.pid(), "planted"), 0);
+    }
+}
+
+#[test]
+fn a_user_with_many_files_leaves_descriptors_for_others() {
+    need_capture!();
+    for command in ["cc", "python3", "setpriv"] {
+        need_command!(command);
+    }
+    let public = PublicDirectory::new();
+    compile_spin(public.path(), "program", "own", &[]);
+    // Root could raise the limit.
+    let limit = "ulimit -n 1024; exec \"$@\"";
+    let prefix = [
+        "setpriv",
+        "--bounding-set=-sys_resource",
+        "sh",
+        "-c",
+        limit,
+        "sh",
+    ];
+    let capture = start_capture(&mut public.command(&prefix, &["-noinline"]));
+    let files = PublicDirectory::new();
+    let mut many = Command::new(AS_NOBODY[0]);
+    many.args(&AS_NOBODY[1..])
+        .args(["sh", "-c", "exec python3 -c \"$0\" \"$1\"", MANY_FILES])
+        .arg(files.path());
+    let many = Workload::start(&mut many);
+    let process = Workload::start(&mut Command::new(public.path().join("program")));
+    wait_for_cpu_time(process.pid(), Duration::from_millis(300));
+    let id = process.pid();
+    drop((many, process));
+    let saved = public.end(capture);
+    let notices = &saved.summary.quality.notices;
+    assert!(samples_in(&saved, id, "own") > 50, "{notices:#?}");
+}
+
 /// Reading the messages of the kernel waits for the next one, and takes it from others.
 #[test]
 fn a_perf_map_that_is_a_link_is_not_read() {
     need_capture!();
-    let shell = |script: &str| {
-        // A namespace that belongs to the user, who may make mounts and links in it.
-        let mut command = Command::new(AS_NOBODY[0]);
-        command
-            .args(&AS_NOBODY[1..])
-            .args(["unshare", "-Urm", "sh", "-c", script]);
-        command
-    };
     need_command!("python3");
-    if run(&mut shell("true"), LIMIT).status.code() != Some(0) {
+    if run(&mut in_own_namespace("true"), LIMIT).status.code() != Some(0) {
         skip!(Missing::UserNamespaces);
     }
     for target in ["/proc/kmsg", "/etc/shadow", "/dev/zero"] {
         // The directory of the link is not sticky, so the kernel follows it for root, too.
         let script = "mount -t tmpfs -o mode=755 none /tmp && exec python3 -c \"$0\" \"$1\"";
-        let process = Workload::start(shell(script).args([PROGRAM, target]));
+        let process = Workload::start(in_own_namespace(script).args([PROGRAM, target]));
         let saved = captured_for(Duration::from_secs(1), process.pid(), &[]);
         assert!(saved.summary.samples > 100, "{:?}", saved.summary);
         let text = format!("{:?}", saved.summary.quality);

@@ -2,18 +2,17 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Minimum limit of open files, if perfcollect may set it (`CAP_SYS_RESOURCE`).
-///
-/// A busy system has some hundred files with code, and each .NET process needs four descriptors.
-const MIN_OPEN_FILES: u64 = 1 << 16;
+use crate::machine::ENOUGH_OPEN_FILES;
 
 /// Raises the limits of open files and of the address space as far as possible.
+///
+/// With `CAP_SYS_RESOURCE`, the limit of open files is at least [`ENOUGH_OPEN_FILES`].
 ///
 /// perfcollect keeps each file with code open until the end. A command that was started before
 /// keeps the usual limits, which programs that use `select` rely on.
 pub(crate) fn raise_limits() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let enough = maximum.map(|maximum| maximum.max(MIN_OPEN_FILES));
+    let enough = maximum.map(|maximum| maximum.max(ENOUGH_OPEN_FILES));
     // If this fails, notices report the files that cannot be opened.
     if !set(Resource::Nofile, enough) {
         set(Resource::Nofile, maximum);

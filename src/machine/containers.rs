@@ -13,12 +13,23 @@ use crate::trace::Pid;
 /// A process chooses the mount through which it sees its root directory, and so what is mounted
 /// below it, also in the mount namespace of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Identity {
+pub(super) struct Identity {
     namespace: u64,
     device: u64,
     inode: u64,
     /// Id of the mount; `None` if the kernel does not report it.
     mount: Option<u64>,
+}
+
+/// The file system that a process sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Home {
+    /// That of the host.
+    Host,
+    /// That of a container, or of a process in another mount namespace or root directory.
+    Container(Identity),
+    /// The process has ended, or may not be inspected.
+    Unknown,
 }
 
 /// Open root directories. Each is closed when nothing refers to it.
@@ -31,30 +42,32 @@ pub(super) struct Containers {
 }
 
 impl Containers {
-    /// Returns the root directory of a process in a container.
+    /// Returns the root directory of a running process, and whose it is.
     ///
-    /// Returns `None` if it is the host's root directory, or if the process has ended.
-    pub(super) fn of(&mut self, pid: Pid) -> Option<Arc<Root>> {
+    /// # Errors
+    /// The process has ended, or may not be inspected.
+    pub(super) fn of(&mut self, pid: Pid) -> io::Result<(Home, Arc<Root>)> {
         let host = match self.host {
             Some(host) => host,
-            None => identity(&Root::host().ok()?, std::process::id() as i32).ok()?,
+            None => identity(&Root::host()?, std::process::id() as i32)?,
         };
         self.host = Some(host);
-        let (identity, root) = open(pid).ok()?;
-        (identity != host).then(|| self.share(identity, root))
-    }
-
-    /// Returns the root directory of a process.
-    pub(super) fn root(&mut self, pid: Pid) -> io::Result<Arc<Root>> {
-        let (identity, root) = open(pid)?;
-        Ok(match identity.mount {
-            Some(_) => self.share(identity, root),
-            None => Arc::new(root),
-        })
+        let root = Root::of(pid.0)?;
+        let identity = identity(&root, pid.0)?;
+        let home = match identity == host {
+            true => Home::Host,
+            false => Home::Container(identity),
+        };
+        Ok((home, self.share(identity, root)))
     }
 
     /// Returns the open directory with this identity, `root` if there is none.
+    ///
+    /// Without the id of the mount, two directories may only seem to be one.
     fn share(&mut self, identity: Identity, root: Root) -> Arc<Root> {
+        if identity.mount.is_none() {
+            return Arc::new(root);
+        }
         if let Some(open) = self.roots.get(&identity).and_then(Weak::upgrade) {
             return open;
         }
@@ -66,12 +79,6 @@ impl Containers {
         self.roots.insert(identity, Arc::downgrade(&root));
         root
     }
-}
-
-/// Opens the root directory of a running process.
-fn open(pid: Pid) -> io::Result<(Identity, Root)> {
-    let root = Root::of(pid.0)?;
-    Ok((identity(&root, pid.0)?, root))
 }
 
 fn identity(root: &Root, process: i32) -> io::Result<Identity> {

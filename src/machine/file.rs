@@ -5,17 +5,21 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use perfcollect_symbols::process::{Root, without_deleted_suffix};
+use perfcollect_symbols::process::{Root, VDSO, vdso_image, without_deleted_suffix};
 use rustc_hash::FxHashMap;
+use rustix::process::geteuid;
 
-use super::containers::Containers;
+use super::containers::{Containers, Home};
 use super::content::{Content, build_id, identity};
-use super::mapping_info::{MappingInfo, open};
+use super::mapping_info::MappingInfo;
+use super::open_files::{OpenFiles, User};
+use super::proc_fs::file_owner;
 use super::recording_files::RecordingFiles;
 use crate::trace::spool::FileRow;
 use crate::trace::{ModuleId, Pid};
@@ -23,12 +27,25 @@ use crate::trace::{ModuleId, Pid};
 /// Identity of a mapped file.
 ///
 /// The path is included because inode numbers are reused. The device number of a mapping may differ
-/// from that of `stat` (overlayfs, btrfs).
+/// from that of `stat` (overlayfs, btrfs). A file that the host does not have at its path is
+/// another one in each container, since its debug files are those of the container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     device: (u32, u32),
     inode: u64,
     path: Box<[u8]>,
+    home: Home,
+}
+
+impl Identity {
+    fn new(info: &MappingInfo<'_>, home: Home) -> Self {
+        Self {
+            device: info.line.device,
+            inode: info.line.inode,
+            path: info.line.path.into(),
+            home,
+        }
+    }
 }
 
 /// A file, or the vDSO, that a process mapped as code.
@@ -40,9 +57,9 @@ pub struct CodeFile {
     pub content: Content,
     /// Root directory of its debug file, if the file belongs to a recording.
     pub root: Option<Arc<Root>>,
-    /// Process that mapped it, whose root directory may contain its debug file.
+    /// Process that mapped it.
     pub pid: Pid,
-    /// Root directory of that process if it is not the host's. The process may end.
+    /// Root directory of that process, unless the file is the host's. The process may end.
     pub container: Option<Arc<Root>>,
 }
 
@@ -50,7 +67,7 @@ impl CodeFile {
     /// Returns the path without the suffix of deleted files.
     #[must_use]
     pub fn clean_path(&self) -> &Path {
-        Path::new(OsStr::from_bytes(without_deleted_suffix(&self.path)))
+        clean_path(&self.path)
     }
 
     /// Returns the root directories to search for its debug file, in order.
@@ -59,26 +76,7 @@ impl CodeFile {
             return vec![root.clone()];
         }
         let host = Root::host().ok().map(Arc::new);
-        // A file of the host is the same for all processes that map it. Any of them may be in a mount
-        // namespace with debug files that are not the host's.
-        if host.as_ref().is_some_and(|host| self.is_below(host)) {
-            return host.into_iter().collect();
-        }
-        let process_root = match &self.container {
-            Some(root) => Some(root.clone()),
-            None => Root::of(self.pid.0).ok().map(Arc::new),
-        };
-        process_root.into_iter().chain(host).collect()
-    }
-
-    /// Returns whether a root directory has the file at its path.
-    fn is_below(&self, root: &Root) -> bool {
-        let Content::File(file) = &self.content else {
-            return false;
-        };
-        let found = root.open(self.clean_path());
-        let same = found.and_then(|found| Ok(identity(&found)? == identity(file)?));
-        same.is_ok_and(|same| same)
+        self.container.iter().cloned().chain(host).collect()
     }
 
     /// Returns the row that identifies the file for recovery.
@@ -98,12 +96,24 @@ impl CodeFile {
     }
 }
 
+fn clean_path(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(without_deleted_suffix(path)))
+}
+
+/// Returns whether the host has a file at its path.
+fn is_of_host(path: &[u8], file: &File) -> bool {
+    let found = Root::host().and_then(|host| host.open(clean_path(path)));
+    let same = found.and_then(|found| Ok(identity(&found)? == identity(file)?));
+    same.is_ok_and(|same| same)
+}
+
 /// All code files of the capture, indexed by [`ModuleId`].
 #[derive(Debug, Default)]
 pub struct FileTable {
     files: Vec<Arc<CodeFile>>,
     ids: FxHashMap<Identity, ModuleId>,
     containers: Containers,
+    open_files: OpenFiles,
     /// File finder of a recording, or `None` for the live system.
     recording: Option<Box<RecordingFiles>>,
 }
@@ -114,25 +124,26 @@ impl FileTable {
     /// A file that could not be opened is retried for the next process, as the cause may be
     /// specific to the first process.
     pub(super) fn get(&mut self, info: &MappingInfo<'_>) -> ModuleId {
-        let identity = Identity {
-            device: info.line.device,
-            inode: info.line.inode,
-            path: info.line.path.into(),
-        };
-        let existing = self.ids.get(&identity).copied();
-        let is_open =
-            |id: &ModuleId| !matches!(self.files[id.index()].content, Content::Unavailable(_));
-        if let Some(id) = existing.filter(is_open) {
+        // The file of the host is the same for all processes that map it. Any of them may be in a
+        // mount namespace with debug files that are not the host's.
+        if let Some(id) = self.open_row(info, Home::Host) {
             return id;
         }
-        let opened = match &self.recording {
-            Some(recording) => recording.open(info),
-            None => open(info),
+        let is_of_process = self.recording.is_none() && info.line.path != VDSO;
+        let (home, root) = match is_of_process.then(|| self.containers.of(info.pid)) {
+            Some(Ok((home, root))) => (home, Some(root)),
+            Some(Err(_)) => (Home::Unknown, None),
+            None => (Home::Host, None),
         };
-        let content = match (opened, existing) {
-            (Ok(content), _) => content,
-            (Err(_), Some(id)) => return id,
-            (Err(error), None) => Content::Unavailable(error),
+        if let Some(id) = self.open_row(info, home) {
+            return id;
+        }
+        let (content, home, container) = match self.open(info, home, root) {
+            Ok(opened) => opened,
+            Err(error) => match self.ids.get(&Identity::new(info, home)) {
+                Some(&id) => return id,
+                None => (Content::Unavailable(error), home, None),
+            },
         };
         let id = ModuleId(self.files.len() as u32);
         self.files.push(Arc::new(CodeFile {
@@ -140,13 +151,42 @@ impl FileTable {
             content,
             root: self.recording.as_ref().map(|recording| recording.root()),
             pid: info.pid,
-            container: match self.recording {
-                Some(_) => None,
-                None => self.containers.of(info.pid),
-            },
+            container,
         }));
-        self.ids.insert(identity, id);
+        self.ids.insert(Identity::new(info, home), id);
         id
+    }
+
+    /// Returns the row of a mapping if its content is available.
+    fn open_row(&self, info: &MappingInfo<'_>, home: Home) -> Option<ModuleId> {
+        let id = *self.ids.get(&Identity::new(info, home))?;
+        let is_open = !matches!(self.file(id).content, Content::Unavailable(_));
+        is_open.then_some(id)
+    }
+
+    /// Opens the content of a mapping. Returns whose it is, and the root directory if it is that of
+    /// a container.
+    fn open(
+        &mut self,
+        info: &MappingInfo<'_>,
+        home: Home,
+        root: Option<Arc<Root>>,
+    ) -> io::Result<(Content, Home, Option<Arc<Root>>)> {
+        if let Some(recording) = &self.recording {
+            return Ok((recording.open(info)?, home, None));
+        }
+        if info.line.path == VDSO {
+            return Ok((Content::Vdso(vdso_image()?), home, None));
+        }
+        let user = || user(info.pid, home);
+        let file = self.open_files.open(info.pid.0, &info.line, user)?;
+        if home == Home::Host || is_of_host(info.line.path, &file) {
+            return Ok((Content::File(file), Home::Host, None));
+        }
+        if let Some(root) = &root {
+            self.keep(root, user())?;
+        }
+        Ok((Content::File(file), home, root))
     }
 
     /// Returns the row of memory with this name, or `None` for the live system.
@@ -158,6 +198,7 @@ impl FileTable {
             device: (0, 0),
             inode: 0,
             path: name.into(),
+            home: Home::Host,
         };
         let Self { files, ids, .. } = self;
         Some(*ids.entry(identity).or_insert_with(|| {
@@ -174,7 +215,17 @@ impl FileTable {
 
     /// Returns the root directory of a running process.
     pub(super) fn root(&mut self, pid: Pid) -> io::Result<Arc<Root>> {
-        self.containers.root(pid)
+        let (home, root) = self.containers.of(pid)?;
+        self.keep(&root, user(pid, home))?;
+        Ok(root)
+    }
+
+    /// Counts the descriptor of a root directory that will be kept.
+    fn keep(&mut self, root: &Arc<Root>, user: User) -> io::Result<()> {
+        match Arc::strong_count(root) {
+            1 => self.open_files.take(user, root),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the file finder of a recording, or `None` for the live system.
@@ -220,11 +271,53 @@ impl FileTable {
     }
 }
 
+/// Returns the user of a process whose file system is known.
+fn user(pid: Pid, home: Home) -> User {
+    match file_owner(pid) {
+        None => User::Unknown,
+        Some(uid) if home == Home::Host && [0, geteuid().as_raw()].contains(&uid) => User::Trusted,
+        Some(uid) => User::Other(uid),
+    }
+}
+
 impl FromIterator<CodeFile> for FileTable {
     fn from_iter<I: IntoIterator<Item = CodeFile>>(files: I) -> Self {
         Self {
             files: files.into_iter().map(Arc::new).collect(),
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perfcollect_symbols::process::{MapsLine, parse_maps, read_maps};
+
+    #[test]
+    fn rows_of_one_file_share_a_descriptor() {
+        let me = Pid(std::process::id() as i32);
+        let maps = read_maps(me.0).unwrap();
+        let is_file = |line: &MapsLine<'_>| line.path.starts_with(b"/");
+        let line = parse_maps(&maps).find(is_file).unwrap();
+        let mut files = FileTable::default();
+        let mut row = |pid, line| files.get(&MappingInfo::of(pid, line));
+        let first = row(me, line);
+        assert_eq!(row(me, line), first);
+        let open = std::fs::metadata(clean_path(line.path)).unwrap();
+        let device = std::os::unix::fs::MetadataExt::dev(&open);
+        let elsewhere = MapsLine {
+            device: (rustix::fs::major(device), rustix::fs::minor(device)),
+            path: b"/elsewhere",
+            ..line
+        };
+        // A process that has ended, and in another container.
+        let other = row(Pid(i32::MAX), elsewhere);
+        assert_ne!(other, first);
+        let content = |id| match &files.file(id).content {
+            Content::File(file) => Arc::as_ptr(file),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(content(first), content(other));
     }
 }

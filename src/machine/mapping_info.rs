@@ -1,11 +1,7 @@
-//! A mapping that appears, and its contents.
+//! A mapping that appears.
 
-use std::io;
-use std::sync::Arc;
+use perfcollect_symbols::process::MapsLine;
 
-use perfcollect_symbols::process::{MapsLine, VDSO, open_mapped_file, vdso_image};
-
-use super::content::Content;
 use crate::trace::Pid;
 
 /// Mapping from a record or from /proc/PID/maps.
@@ -23,13 +19,5 @@ impl<'a> MappingInfo<'a> {
             line,
             build_id: &[],
         }
-    }
-}
-
-/// Opens the content of a mapping: its file or the vDSO.
-pub(super) fn open(info: &MappingInfo<'_>) -> io::Result<Content> {
-    match info.line.path {
-        VDSO => vdso_image().map(Content::Vdso),
-        _ => open_mapped_file(info.pid.0, &info.line).map(|file| Content::File(Arc::new(file))),
     }
 }

@@ -26,6 +26,7 @@ mod jit_process;
 mod mapped;
 mod mapped_code;
 mod mapping_info;
+mod open_files;
 mod priority;
 mod proc_fs;
 mod recording_files;
@@ -40,6 +41,7 @@ pub use free_memory::free_memory;
 pub use jit_process::JitProcess;
 pub use mapped::{MappedFiles, MappedPlace};
 pub use mapped_code::{MappedCode, mapped_code};
+pub use open_files::ENOUGH_OPEN_FILES;
 pub use priority::{raise_thread_priority, reset_thread_priority};
 pub use proc_fs::{
     ProcError, arguments, boot_id, command_line, container, environment, exists, file_owner,

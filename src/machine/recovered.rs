@@ -33,12 +33,17 @@ impl Machine {
     /// `same_boot` declares that the system was not rebooted since the capture.
     #[must_use]
     pub fn recover(raw_trace: &RawTrace, same_boot: bool) -> Self {
-        let files = raw_trace.files.iter().map(|row| CodeFile {
-            path: row.path.as_ref().into(),
-            content: content(row, same_boot).unwrap_or_else(Content::Unavailable),
-            root: None,
-            container: None,
-            pid: row.pid,
+        let files = raw_trace.files.iter().map(|row| {
+            let found = content(row, same_boot);
+            let (content, container) =
+                found.unwrap_or_else(|error| (Content::Unavailable(error), None));
+            CodeFile {
+                path: row.path.as_ref().into(),
+                content,
+                root: None,
+                container,
+                pid: row.pid,
+            }
         });
         let info = &raw_trace.header.info;
         let captured_ns = raw_trace.end.0.saturating_sub(info.start_ns);
@@ -55,37 +60,55 @@ impl Machine {
     }
 }
 
-fn content(row: &FileRow<'_>, same_boot: bool) -> io::Result<Content> {
+/// Returns the content of a file, and the root directory below which it is if not the host's.
+fn content(row: &FileRow<'_>, same_boot: bool) -> io::Result<(Content, Option<Arc<Root>>)> {
     match &*row.path {
-        VDSO if same_boot => vdso_image().map(Content::Vdso),
+        VDSO if same_boot => Ok((Content::Vdso(vdso_image()?), None)),
         VDSO => Err(io::Error::other(
             "it belongs to another kernel than the running one",
         )),
-        _ => reopen(row).map(Content::File),
+        _ => {
+            let (file, container) = reopen(row)?;
+            Ok((Content::File(file), container))
+        }
     }
 }
 
-/// Opens and verifies a file at its path, below the root directory of its process or of the host.
-fn reopen(row: &FileRow<'_>) -> io::Result<Arc<File>> {
+/// Opens and verifies a file at its path, below the root directory of the host or of its process.
+///
+/// The process, or another one with its id by now, chooses what is below its root directory, and a
+/// build id is easy to forge: there, it must be the very file.
+fn reopen(row: &FileRow<'_>) -> io::Result<(Arc<File>, Option<Arc<Root>>)> {
     if row.identity.is_none() {
         return Err(io::Error::other("the capture could not open the file"));
     }
     let path = Path::new(OsStr::from_bytes(&row.path));
-    let open = |root: io::Result<Root>| {
-        let file = Arc::new(root?.open(path)?);
-        if is_same(&file, row)? {
-            return Ok(file);
+    let open = |root: &Root, is_same: fn(&Arc<File>, &FileRow<'_>) -> io::Result<bool>| {
+        let file = Arc::new(root.open(path)?);
+        match is_same(&file, row)? {
+            true => Ok(file),
+            false => Err(io::Error::other("another file is now at its path")),
         }
-        Err(io::Error::other("another file is now at its path"))
     };
-    open(Root::of(row.pid.0)).or_else(|_| open(Root::host()))
+    open(&Root::host()?, is_same_build).map_or_else(
+        |error| {
+            let root = Root::of(row.pid.0).map_err(|_| error)?;
+            let file = open(&root, is_same_file)?;
+            Ok((file, Some(Arc::new(root))))
+        },
+        |file| Ok((file, None)),
+    )
 }
 
-fn is_same(file: &Arc<File>, row: &FileRow<'_>) -> io::Result<bool> {
+fn is_same_build(file: &Arc<File>, row: &FileRow<'_>) -> io::Result<bool> {
     if row.build_id.is_empty() {
-        return Ok(Some(identity(file)?) == row.identity);
+        return is_same_file(file, row);
     }
     Ok(build_id(file.clone()).is_some_and(|id| id.as_bytes() == &*row.build_id))
+}
+
+fn is_same_file(file: &Arc<File>, row: &FileRow<'_>) -> io::Result<bool> {
+    Ok(Some(identity(file)?) == row.identity)
 }
 
 /// Finds the perf map and jitdump of a process.
