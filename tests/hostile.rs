@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use perfcollect::trace::NoticeKind;
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use support::{
     AS_NOBODY, Missing, PublicDirectory, Saved, Workload, captured, captured_for, finish,
     perfcollect, run, run_perfcollect, start_capture, wait_for_cpu_time, wait_until,
@@ -257,6 +257,23 @@ fn a_user_with_many_files_leaves_descriptors_for_others() {
     assert!(samples_in(&saved, id, "own") > 50, "{notices:#?}");
 }
 
+/// Maps its arguments, and executes the code in each of them in turn for 2 ms.
+const JUMPER: &str = r#"
+import ctypes, os, signal, sys
+PAGE, CODE = 4096, 2048
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+def code(path):
+    file = os.open(path, os.O_RDONLY)
+    return ctypes.CFUNCTYPE(None)(libc.mmap(None, PAGE, 5, 2, file, 0) + CODE)
+codes = [code(path) for path in sys.argv[1:]]
+print('{"event":"ready","pid":%d}' % os.getpid(), flush=True)
+while True:
+    for call in codes:
+        call()
+"#;
+
 /// Reading the messages of the kernel waits for the next one, and takes it from others.
 #[test]
 fn a_perf_map_that_is_a_link_is_not_read() {
@@ -335,6 +352,92 @@ fn a_second_signal_ends_it_also_while_it_waits_for_a_file_system() {
     recovered.expect_success();
     let saved = Saved::open(directory, "x");
     assert!(saved.summary.samples > 100, "{:?}", saved.summary);
+}
+
+/// An ELF file with code at 2048 that takes about 2 ms, `.eh_frame_hdr` at 3072 and `.eh_frame` at
+/// 4096, whose second entry is for that code.
+fn elf_with_eh_frame(eh_frame: &[u8]) -> Vec<u8> {
+    const TABLE: i32 = 3072;
+    const NAMES: &[u8] = b"\0.eh_frame\0.eh_frame_hdr\0.names\0";
+    let mut bytes = vec![0; 4096];
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(0, b"\x7fELF\x02\x01\x01");
+    put(16, &[3, 0, 62, 0, 1, 0, 0, 0]); // ET_DYN, x86-64, version 1
+    put(32, &64_u64.to_le_bytes()); // program headers
+    put(40, &1024_u64.to_le_bytes()); // section headers
+    put(52, &[64, 0, 56, 0, 1, 0, 64, 0, 4, 0, 3, 0]);
+    put(64, &[1, 0, 0, 0, 5, 0, 0, 0]); // PT_LOAD, r-x
+    put(96, &4096_u64.to_le_bytes());
+    put(104, &4096_u64.to_le_bytes());
+    let mut header = |index: usize, [name, kind, flags]: [u8; 3], at: usize, size: usize| {
+        let start = 1024 + index * 64;
+        put(start, &[name, 0, 0, 0, kind, 0, 0, 0, flags]);
+        put(start + 16, &at.to_le_bytes()); // address
+        put(start + 24, &at.to_le_bytes());
+        put(start + 32, &size.to_le_bytes());
+    };
+    header(1, [1, 1, 2], 4096, eh_frame.len());
+    header(2, [11, 1, 2], TABLE as usize, 20);
+    header(3, [25, 3, 0], 1536, NAMES.len());
+    put(1536, NAMES);
+    // mov ecx, 2000000; dec ecx; jnz -4; ret
+    put(
+        2048,
+        &[0xb9, 0x80, 0x84, 0x1e, 0, 0xff, 0xc9, 0x75, 0xfc, 0xc3],
+    );
+    let table = [0x3b03_1b01, 1020, 1, 2048 - TABLE, 4096 + 24 - TABLE];
+    let table: Vec<u8> = table.iter().flat_map(|word| word.to_le_bytes()).collect();
+    put(TABLE as usize, &table);
+    bytes.extend(eh_frame);
+    bytes
+}
+
+/// The `.eh_frame` of [`elf_with_eh_frame`]: the CFA is an expression that jumps to itself.
+fn endless_rule() -> Vec<u8> {
+    let mut section =
+        b"\x14\0\0\0\0\0\0\0\x01zR\0\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01\0\0".to_vec();
+    section.extend(b"\x14\0\0\0\x1c\0\0\0");
+    section.extend((2048 - (4096 + 32_i32)).to_le_bytes());
+    section.extend(b"\x10\0\0\0\0\x0f\x03\x2f\xfd\xff\0\0\0\0\0\0");
+    section
+}
+
+/// Reading and evaluating it would take the time of the thread that reads the ring buffers.
+#[test]
+fn unwind_information_of_a_user_neither_stops_a_capture_nor_loses_records() {
+    need_capture!();
+    need_command!("python3");
+    let public = PublicDirectory::new();
+    let write = |name: &str, content: &[u8]| {
+        let path = public.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
+        }
+        path
+    };
+    let endless = elf_with_eh_frame(&endless_rule());
+    let large = elf_with_eh_frame(&vec![0; 20 << 20]);
+    let mut paths = vec![write("endless.so", &endless), write("large.so", &large)];
+    for link in 0..40 {
+        let path = public.path().join(format!("{link}.so"));
+        std::fs::hard_link(&paths[1], &path).unwrap();
+        paths.push(path);
+    }
+    let mut jumper = Command::new(AS_NOBODY[0]);
+    jumper
+        .args(&AS_NOBODY[1..])
+        .args(["sh", "-c", "exec python3 -c \"$0\" \"$@\"", JUMPER]);
+    let jumper = Workload::start(jumper.args(&paths));
+    let saved = captured_for(Duration::from_secs(1), jumper.pid(), &[]);
+    drop(jumper);
+    assert!(saved.summary.samples > 300, "{:?}", saved.summary);
+    assert!(saved.notices(NoticeKind::RecordsLost).is_empty());
+    let bounded = saved.notices(NoticeKind::UnwindingBounded);
+    assert!(
+        bounded.len() == 1 && bounded[0].subject == "65534",
+        "{bounded:?}"
+    );
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod mapped;
 mod mapped_code;
 mod mapping_info;
 mod open_files;
+mod owner;
 mod priority;
 mod proc_fs;
 mod recording_files;
@@ -42,6 +43,7 @@ pub use jit_process::JitProcess;
 pub use mapped::{MappedFiles, MappedPlace};
 pub use mapped_code::{MappedCode, mapped_code};
 pub use open_files::ENOUGH_OPEN_FILES;
+pub use owner::Owner;
 pub use priority::{raise_thread_priority, reset_thread_priority};
 pub use proc_fs::{
     ProcError, arguments, boot_id, command_line, container, environment, exists, file_owner,

@@ -1,15 +1,11 @@
 //! Bound on the time of reading what one user wrote: any number of large files is cheap to make.
 
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use perfcollect_symbols::process::Root;
 use rustc_hash::FxHashMap;
-use rustix::process::geteuid;
 
-use crate::machine::{CodeFile, Content, JitProcess};
+use crate::machine::{CodeFile, JitProcess, Owner};
 
 /// Time in which files of one user are read.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -57,13 +53,6 @@ impl Usage {
     }
 }
 
-/// A user in a root directory: each container has its own users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Owner {
-    uid: u32,
-    root: (u64, u64),
-}
-
 impl TimeBudget {
     /// Creates the budget. `invoking_user` is the user of `sudo`.
     pub(super) fn new(invoking_user: Option<u32>) -> Self {
@@ -76,37 +65,14 @@ impl TimeBudget {
     /// Starts to read the files that name the JIT code of a process.
     pub(super) fn read_of_process(&self, process: Option<&JitProcess>) -> Reading<'_> {
         let source = process.map(|process| &process.source);
-        self.read(source.and_then(|source| self.bound(source.uid, &source.root)))
+        self.read(
+            source.and_then(|source| Owner::bounded(source.uid, &source.root, self.invoking_user)),
+        )
     }
 
     /// Starts to read a mapped file and its debug files, which its owner determines.
     pub(super) fn read_file(&self, file: &CodeFile) -> Reading<'_> {
-        let owner = || {
-            let Content::File(content) = &file.content else {
-                return None;
-            };
-            let uid = content.metadata().ok()?.uid();
-            match &file.container {
-                Some(root) => self.bound(uid, root),
-                None => self.bound(uid, &Root::host().ok()?),
-            }
-        };
-        self.read(owner())
-    }
-
-    /// Returns `None` for users of the host who need no bound: root, this one, and the one of `sudo`.
-    fn bound(&self, uid: u32, root: &Root) -> Option<Owner> {
-        let identity = root.identity().ok()?;
-        let is_host = || {
-            let host = Root::host()?;
-            io::Result::Ok(host.identity()? == identity && host.mount_id()? == root.mount_id()?)
-        };
-        let is_trusted = uid == 0 || uid == geteuid().as_raw() || self.invoking_user == Some(uid);
-        let owner = Owner {
-            uid,
-            root: identity,
-        };
-        (!(is_trusted && is_host().is_ok_and(|is_host| is_host))).then_some(owner)
+        self.read(Owner::of_file(file, self.invoking_user))
     }
 
     fn read(&self, owner: Option<Owner>) -> Reading<'_> {
@@ -174,7 +140,7 @@ mod tests {
     use super::*;
 
     fn owner(uid: u32) -> Option<Owner> {
-        Some(Owner { uid, root: (1, 2) })
+        Some(Owner::of_test(uid))
     }
 
     fn spend(budget: &TimeBudget, uid: u32, time: Duration) {
@@ -212,18 +178,5 @@ mod tests {
         assert!(usage.spent() >= LIMIT && usage.spent() < 2 * LIMIT);
         usage.end();
         assert!(usage.spent() >= LIMIT && usage.spent() < 2 * LIMIT && usage.since.is_none());
-    }
-
-    #[test]
-    fn some_users_of_the_host_have_no_bound() {
-        let budget = TimeBudget::new(Some(9));
-        let host = Root::host().unwrap();
-        for trusted in [0, 9, geteuid().as_raw()] {
-            assert_eq!(budget.bound(trusted, &host), None);
-        }
-        assert!(budget.bound(4321, &host).is_some());
-        let directory = tempfile::tempdir().unwrap();
-        let container = Root::at(directory.path()).unwrap();
-        assert!(budget.bound(0, &container).is_some() && budget.bound(9, &container).is_some());
     }
 }

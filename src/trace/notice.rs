@@ -112,6 +112,8 @@ pub enum NoticeKind {
     /// Files of a recovered capture are gone. Count: files.
     FilesMissing,
 
+    /// Unwind information of a user's files took too long. Subject: user id.
+    UnwindingBounded,
     /// Processes could not be read because too many files were open. Count: processes.
     TooManyOpenFiles,
 

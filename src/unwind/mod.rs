@@ -7,6 +7,7 @@ mod chain;
 mod managed;
 mod module;
 mod modules;
+mod owner_time;
 mod signal;
 mod stack_copy;
 mod walk;

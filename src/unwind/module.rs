@@ -4,16 +4,48 @@
 //! a file offset, and the segments translate that to an SVMA. So processes and mappings need no
 //! separate unwind data.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use framehop::{
     ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, Unwinder, UnwinderNative,
 };
-use perfcollect_symbols::elf::{ElfFile, LoadSegment, PltSection, Section};
+use perfcollect_symbols::elf::{ElfFile, LoadSegment, PltSection, Section, UnwindSections};
 
 use super::managed::{UnwindRule, epilogue, stub};
 use crate::machine::Content;
 
+/// Limit of the unwind information of an untrusted file without `.eh_frame_hdr`, in bytes. To sort
+/// its functions takes some 10 ms a MiB.
+const MAX_UNSORTED_BYTES: usize = 8 << 20;
+
 /// Unwinder of one file.
-pub(super) type FileUnwinder = UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>;
+pub(super) type FileUnwinder = UnwinderNative<SectionBytes, MayAllocateDuringUnwind>;
+
+/// The bytes of one of the sections, which the unwinder and the check of its rules share.
+pub(super) struct SectionBytes {
+    sections: Arc<UnwindSections>,
+    section: SectionOf,
+}
+
+type SectionOf = fn(&UnwindSections) -> Option<&Section>;
+
+impl Default for SectionBytes {
+    fn default() -> Self {
+        Self {
+            sections: Arc::default(),
+            section: |_| None,
+        }
+    }
+}
+
+impl Deref for SectionBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        (self.section)(&self.sections).map_or(&[], |section| &section.data)
+    }
+}
 
 fn elf_file(content: &Content) -> Option<ElfFile> {
     match content {
@@ -27,16 +59,31 @@ fn elf_file(content: &Content) -> Option<ElfFile> {
 #[derive(Default)]
 pub(super) struct Segments(Vec<LoadSegment>);
 
-/// Unwind data of an ELF file.
+/// Unwind data of an ELF file. The default has none.
+#[derive(Default)]
 pub(super) struct ElfModule {
-    /// Size of the unwind sections and the managed code.
+    /// Size of all sections.
     bytes: usize,
+    /// Time to evaluate the rules of the file.
+    rules: Rules,
     /// Has one module at base address 0, so it accepts SVMAs.
     pub(super) unwinder: FileUnwinder,
     /// PLT sections, which no unwind information covers.
     stubs: Vec<PltSection>,
     /// NativeAOT code, whose unwind information does not describe epilogues.
     managed: Option<Section>,
+}
+
+/// Size of the unwind rules of a file.
+#[derive(Default)]
+pub(super) enum Rules {
+    /// The file is trusted, or has no rules.
+    #[default]
+    Trusted,
+    /// No rule is longer. `None` if a rule takes unbounded time.
+    All(Option<usize>),
+    /// Each rule has another size, which [`UnwindSections::rule_bytes`] returns.
+    Each(Arc<UnwindSections>),
 }
 
 impl Segments {
@@ -75,48 +122,79 @@ impl Segments {
 
 impl ElfModule {
     /// Reads the unwind sections. Returns `None` if the file is unreadable, corrupt or not ELF.
-    pub(super) fn read(content: &Content) -> Option<Self> {
+    pub(super) fn read(content: &Content, is_trusted: bool) -> Option<Self> {
         let elf = elf_file(content)?;
-        let mut unwinder = FileUnwinder::new();
-        let mut bytes = 0;
-        if let Ok(sections) = elf.unwind_sections() {
-            let range = |section: &Section| {
-                section.address..section.address.saturating_add(section.data.len() as u64)
-            };
-            bytes = [
-                &sections.eh_frame,
-                &sections.eh_frame_hdr,
-                &sections.debug_frame,
-            ]
-            .into_iter()
-            .flatten()
-            .map(|section| section.data.len())
-            .sum();
-            let info = ExplicitModuleSectionInfo {
-                base_svma: 0,
-                text_svma: sections.text_range,
-                got_svma: sections.got_range,
-                eh_frame_svma: sections.eh_frame.as_ref().map(range),
-                eh_frame_hdr_svma: sections.eh_frame_hdr.as_ref().map(range),
-                eh_frame: sections.eh_frame.map(|section| section.data),
-                eh_frame_hdr: sections.eh_frame_hdr.map(|section| section.data),
-                debug_frame: sections.debug_frame.map(|section| section.data),
-                ..Default::default()
-            };
-            unwinder.add_module(Module::new(String::new(), 0..u64::MAX, 0, info));
-        }
-        let managed = elf.managed_code();
-        Some(Self {
-            bytes: bytes + managed.as_ref().map_or(0, |section| section.data.len()),
-            unwinder,
+        let mut module = Self {
             stubs: elf.plt_sections(),
-            managed,
-        })
+            managed: elf.managed_code(),
+            ..Self::default()
+        };
+        let stubs = module.stubs.iter().map(|section| section.code.len());
+        module.bytes = stubs.sum::<usize>() + bytes(module.managed.as_ref());
+        if let Ok(sections) = elf.unwind_sections() {
+            module.add(Arc::new(sections), is_trusted);
+        }
+        Some(module)
+    }
+
+    fn add(&mut self, sections: Arc<UnwindSections>, is_trusted: bool) {
+        let all: [SectionOf; 3] = [
+            |sections| sections.eh_frame.as_ref(),
+            |sections| sections.eh_frame_hdr.as_ref(),
+            |sections| sections.debug_frame.as_ref(),
+        ];
+        let added: usize = all.map(|section| bytes(section(&sections))).iter().sum();
+        if !is_trusted {
+            self.rules = match &sections.eh_frame_hdr {
+                Some(_) => Rules::Each(sections.clone()),
+                None if added > MAX_UNSORTED_BYTES => return,
+                None => Rules::All(sections.rule_bytes(0)),
+            };
+        }
+        self.bytes += added;
+        let data = |section: SectionOf| {
+            section(&sections).map(|_| SectionBytes {
+                sections: sections.clone(),
+                section,
+            })
+        };
+        let range = |section: SectionOf| {
+            let section = section(&sections)?;
+            Some(section.address..section.address.saturating_add(section.data.len() as u64))
+        };
+        let [eh_frame, eh_frame_hdr, debug_frame] = all;
+        let info = ExplicitModuleSectionInfo {
+            base_svma: 0,
+            text_svma: sections.text_range.clone(),
+            got_svma: sections.got_range.clone(),
+            eh_frame_svma: range(eh_frame),
+            eh_frame_hdr_svma: range(eh_frame_hdr),
+            eh_frame: data(eh_frame),
+            eh_frame_hdr: data(eh_frame_hdr),
+            debug_frame: data(debug_frame),
+            ..Default::default()
+        };
+        let module = Module::new(String::new(), 0..u64::MAX, 0, info);
+        self.unwinder.add_module(module);
+    }
+
+    /// Returns the size of its unwind rules.
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// Returns the memory that its sections occupy, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Creates unwind data without sections, as if they had a size.
+    #[cfg(test)]
+    pub(super) fn of_test(bytes: usize) -> Self {
+        Self {
+            bytes,
+            ..Self::default()
+        }
     }
 
     /// Returns the rule of an instruction in a PLT stub or in an epilogue of managed code.
@@ -144,6 +222,10 @@ impl ElfModule {
     }
 }
 
+fn bytes(section: Option<&Section>) -> usize {
+    section.map_or(0, |section| section.data.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,13 +235,11 @@ mod tests {
         // inc rax; add rsp, 8; pop rbx; pop rbp; ret
         let code = [0x48, 0xff, 0xc0, 0x48, 0x83, 0xc4, 8, 0x5b, 0x5d, 0xc3];
         let module = ElfModule {
-            bytes: code.len(),
-            unwinder: FileUnwinder::new(),
-            stubs: Vec::new(),
             managed: Some(Section {
                 address: 0x1000,
                 data: code.into(),
             }),
+            ..ElfModule::default()
         };
         assert!(module.instruction_rule(0x1000).is_none());
         for epilogue in [0x1003, 0x1007, 0x1008] {

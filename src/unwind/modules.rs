@@ -2,15 +2,29 @@
 //!
 //! The budget matters on build machines, which keep creating new programs.
 
-use super::module::{ElfModule, Segments};
-use crate::machine::Content;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::module::{ElfModule, Rules, Segments};
+use super::owner_time::OwnerTime;
+use crate::machine::{CodeFile, Owner};
 use crate::trace::ModuleId;
 
 /// Maximum size of all cached sections. The current file is kept even if it exceeds the budget.
 ///
-/// Compilers and browsers have up to 15 MB each, most libraries less than 100 KB. A dropped file is
+/// Compilers and browsers have up to 20 MB each, most libraries less than 100 KB. A dropped file is
 /// read again when it is sampled again.
 const MAX_BYTES: usize = 32 << 20;
+/// Maximum size of the files of one user whom perfcollect does not trust, which leaves some room
+/// for the files of others.
+const MAX_OWNER_BYTES: usize = 24 << 20;
+/// Maximum number of rules whose size is known. All are forgotten when there are more.
+const MAX_RULES: usize = 64 << 10;
+/// Size of rules whose time is not charged, in bytes. Few programs have longer ones.
+const SHORT_RULE_BYTES: usize = 1 << 10;
+/// Time to evaluate a byte of a rule.
+const BYTE_TIME: Duration = Duration::from_nanos(3);
 
 /// Cache of unwind information, indexed by [`ModuleId`].
 #[derive(Default)]
@@ -19,6 +33,8 @@ pub(super) struct Modules {
     bytes: usize,
     /// Number of lookups, which orders files by last use.
     clock: u64,
+    /// Sizes of rules of untrusted files by SVMA; `None` if a rule takes unbounded time.
+    rules: FxHashMap<(ModuleId, u64), Option<usize>>,
 }
 
 #[derive(Default)]
@@ -27,111 +43,252 @@ enum Slot {
     Unread,
     /// The file is unreadable or not ELF, and is not tried again.
     Unusable,
-    Read {
-        segments: Segments,
-        module: Option<Box<ElfModule>>,
-        used: u64,
-    },
+    Read(File),
+}
+
+struct File {
+    /// Owner whose files are read for a bounded time.
+    owner: Option<Owner>,
+    segments: Segments,
+    module: Option<Box<ElfModule>>,
+    used: u64,
+}
+
+/// Time to evaluate a long rule of an untrusted file.
+pub(super) struct RuleTime {
+    owner: Owner,
+    taken: Duration,
+}
+
+impl RuleTime {
+    /// Charges it to the owner of the file.
+    pub(super) fn charge(self, time: &mut OwnerTime) {
+        time.add(self.owner, self.taken);
+    }
 }
 
 impl Modules {
-    fn slot(&mut self, id: ModuleId, content: &Content) -> &mut Slot {
+    fn file(&mut self, id: ModuleId, file: &CodeFile, time: &mut OwnerTime) -> Option<&mut File> {
         if self.slots.len() <= id.index() {
             self.slots.resize_with(id.index() + 1, Slot::default);
         }
         let slot = &mut self.slots[id.index()];
         if matches!(slot, Slot::Unread) {
-            *slot = match Segments::read(content) {
-                Some(segments) => Slot::Read {
+            let owner = Owner::of_file(file, None);
+            *slot = match time.charge(owner, || Segments::read(&file.content)) {
+                Some(segments) => Slot::Read(File {
+                    owner,
                     segments,
                     module: None,
                     used: 0,
-                },
+                }),
                 None => Slot::Unusable,
             };
         }
-        slot
-    }
-
-    /// Returns the load segments of a file.
-    pub(super) fn segments(&mut self, id: ModuleId, content: &Content) -> Option<&Segments> {
-        match self.slot(id, content) {
-            Slot::Read { segments, .. } => Some(segments),
+        match slot {
+            Slot::Read(file) => Some(file),
             Slot::Unread | Slot::Unusable => None,
         }
     }
 
+    /// Returns the load segments of a file.
+    pub(super) fn segments(
+        &mut self,
+        id: ModuleId,
+        file: &CodeFile,
+        time: &mut OwnerTime,
+    ) -> Option<&Segments> {
+        Some(&self.file(id, file, time)?.segments)
+    }
+
     /// Returns the unwind information of a file, and reads it if it is not cached.
-    pub(super) fn read(&mut self, id: ModuleId, content: &Content) -> Option<&ElfModule> {
+    ///
+    /// Returns `None` if the time of its owner is used up.
+    pub(super) fn read(
+        &mut self,
+        id: ModuleId,
+        file: &CodeFile,
+        time: &mut OwnerTime,
+    ) -> Option<&ElfModule> {
+        self.load(id, file, time)?;
+        self.get(id)
+    }
+
+    /// Returns the unwind information of a file as [`Modules::read`] does, and the time of the rule
+    /// at an SVMA if that is long. Returns `None` if the rule shall not be evaluated.
+    pub(super) fn at(
+        &mut self,
+        id: ModuleId,
+        file: &CodeFile,
+        svma: u64,
+        time: &mut OwnerTime,
+    ) -> Option<(&ElfModule, Option<RuleTime>)> {
+        let rule_time = match self.load(id, file, time)? {
+            Some(owner) => self.rule_time(id, owner, svma, time)?,
+            None => None,
+        };
+        Some((self.get(id)?, rule_time))
+    }
+
+    /// Reads a file that is not cached. Returns its owner if that has a bound.
+    fn load(
+        &mut self,
+        id: ModuleId,
+        file: &CodeFile,
+        time: &mut OwnerTime,
+    ) -> Option<Option<Owner>> {
         self.clock += 1;
         let clock = self.clock;
-        let Slot::Read { module, used, .. } = self.slot(id, content) else {
+        let cached = self.file(id, file, time)?;
+        cached.used = clock;
+        let owner = cached.owner;
+        if cached.module.is_none() {
+            let read = || ElfModule::read(&file.content, owner.is_none());
+            let mut module = time.read(owner, read)??;
+            if owner.is_some() && module.bytes() > MAX_OWNER_BYTES {
+                module = ElfModule::default();
+            }
+            let bytes = module.bytes();
+            cached.module = Some(Box::new(module));
+            self.bytes += bytes;
+            self.evict_except(id, owner);
+        }
+        Some(owner)
+    }
+
+    fn rule_time(
+        &mut self,
+        id: ModuleId,
+        owner: Owner,
+        svma: u64,
+        time: &mut OwnerTime,
+    ) -> Option<Option<RuleTime>> {
+        let Some(Slot::Read(File {
+            module: Some(module),
+            ..
+        })) = self.slots.get(id.index())
+        else {
             return None;
         };
-        *used = clock;
-        if module.is_none() {
-            let read = ElfModule::read(content)?;
-            let bytes = read.bytes();
-            *module = Some(Box::new(read));
-            self.bytes += bytes;
-            self.evict_except(id);
+        let bytes = match module.rules() {
+            Rules::Trusted => 0,
+            Rules::All(longest) => (*longest)?,
+            Rules::Each(sections) => {
+                if self.rules.len() >= MAX_RULES {
+                    self.rules.clear();
+                }
+                let rule = self.rules.entry((id, svma));
+                (*rule.or_insert_with(|| sections.rule_bytes(svma)))?
+            }
+        };
+        if bytes <= SHORT_RULE_BYTES {
+            return Some(None);
         }
-        self.get(id)
+        let taken = BYTE_TIME * u32::try_from(bytes).ok()?;
+        (!time.is_over(Some(owner))).then_some(Some(RuleTime { owner, taken }))
     }
 
     fn get(&self, id: ModuleId) -> Option<&ElfModule> {
         match self.slots.get(id.index())? {
-            Slot::Read { module, .. } => module.as_deref(),
+            Slot::Read(file) => file.module.as_deref(),
             Slot::Unread | Slot::Unusable => None,
         }
     }
 
-    /// Drops the least recently used files, but never `current`.
-    fn evict_except(&mut self, current: ModuleId) {
-        while self.bytes > MAX_BYTES {
-            let oldest = self.slots.iter_mut().enumerate();
-            let oldest = oldest.filter(|(index, _)| *index != current.index());
-            let oldest = oldest.filter_map(|(_, slot)| match slot {
-                Slot::Read { module, used, .. } if module.is_some() => Some((*used, module)),
+    /// Drops the least recently used files, but never `current`. If its owner has too many, they
+    /// are dropped before those of others.
+    fn evict_except(&mut self, current: ModuleId, owner: Option<Owner>) {
+        loop {
+            let is_crowded = owner.is_some() && self.bytes_of(owner) > MAX_OWNER_BYTES;
+            if !is_crowded && self.bytes <= MAX_BYTES {
+                return;
+            }
+            let slots = self.slots.iter_mut().enumerate();
+            let cached = slots.filter_map(|(index, slot)| match slot {
+                Slot::Read(file) if index != current.index() && file.module.is_some() => Some(file),
                 _ => None,
             });
-            let Some((_, module)) = oldest.min_by_key(|(used, _)| *used) else {
+            let dropped = cached.filter(|file| !is_crowded || file.owner == owner);
+            let Some(oldest) = dropped.min_by_key(|file| file.used) else {
                 return;
             };
-            self.bytes -= module.take().map_or(0, |module| module.bytes());
+            self.bytes -= oldest.module.take().map_or(0, |module| module.bytes());
         }
+    }
+
+    fn bytes_of(&self, owner: Option<Owner>) -> usize {
+        let files = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Read(file) if file.owner == owner => file.module.as_deref(),
+            _ => None,
+        });
+        files.map(ElfModule::bytes).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
+    use crate::machine::Content;
+    use crate::trace::Pid;
+
+    fn code_file(path: &str) -> CodeFile {
+        CodeFile {
+            path: path.as_bytes().into(),
+            content: Content::File(std::fs::File::open(path).unwrap().into()),
+            root: None,
+            pid: Pid(1),
+            container: None,
+        }
+    }
 
     #[test]
     fn evicts_least_recently_used() {
-        let me = || Content::File(File::open("/proc/self/exe").unwrap().into());
-        let mut modules = Modules::default();
-        let bytes = modules.read(ModuleId(0), &me()).unwrap().bytes();
+        let me = code_file("/proc/self/exe");
+        let (mut modules, mut time) = (Modules::default(), OwnerTime::default());
+        let bytes = modules.read(ModuleId(0), &me, &mut time).unwrap().bytes();
         assert!(bytes > 0 && bytes < MAX_BYTES);
         let fit = MAX_BYTES / bytes;
         for id in 1..=fit as u32 {
             // The first file is used in every round, each other file once.
-            assert!(modules.read(ModuleId(0), &me()).is_some());
-            assert!(modules.read(ModuleId(id), &me()).is_some());
+            assert!(modules.read(ModuleId(0), &me, &mut time).is_some());
+            assert!(modules.read(ModuleId(id), &me, &mut time).is_some());
             assert!(modules.bytes <= MAX_BYTES);
         }
         assert!(modules.get(ModuleId(0)).is_some());
         assert!(modules.get(ModuleId(1)).is_none());
-        assert!(modules.read(ModuleId(1), &me()).is_some());
+        assert!(modules.read(ModuleId(1), &me, &mut time).is_some());
+    }
+
+    #[test]
+    fn files_of_an_untrusted_user_do_not_evict_those_of_others() {
+        let file = |owner: Option<u32>, used, bytes| {
+            Slot::Read(File {
+                owner: owner.map(Owner::of_test),
+                segments: Segments::default(),
+                module: Some(Box::new(ElfModule::of_test(bytes))),
+                used,
+            })
+        };
+        let mib = 1 << 20;
+        let files = [(None, 1, 4), (Some(7), 2, 20), (Some(7), 3, 20)];
+        let slots = files.map(|(owner, used, mibs)| file(owner, used, mibs * mib));
+        let mut modules = Modules {
+            slots: slots.into(),
+            bytes: 44 * mib,
+            ..Modules::default()
+        };
+        modules.evict_except(ModuleId(2), Some(Owner::of_test(7)));
+        let are_cached = [0, 1, 2].map(|id| modules.get(ModuleId(id)).is_some());
+        assert_eq!(are_cached, [true, false, true]);
+        assert_eq!(modules.bytes, 24 * mib);
     }
 
     #[test]
     fn does_not_retry_unusable_files() {
-        let mut modules = Modules::default();
-        let not_elf = Content::File(File::open("/proc/self/status").unwrap().into());
-        assert!(modules.read(ModuleId(3), &not_elf).is_none());
-        let me = Content::File(File::open("/proc/self/exe").unwrap().into());
-        assert!(modules.read(ModuleId(3), &me).is_none());
+        let (mut modules, mut time) = (Modules::default(), OwnerTime::default());
+        let not_elf = code_file("/proc/self/status");
+        assert!(modules.read(ModuleId(3), &not_elf, &mut time).is_none());
+        let me = code_file("/proc/self/exe");
+        assert!(modules.read(ModuleId(3), &me, &mut time).is_none());
     }
 }

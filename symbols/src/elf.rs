@@ -42,6 +42,7 @@ mod headers;
 mod mini_debug_info;
 mod notes;
 mod plt;
+mod rule_time;
 mod source;
 mod unwind;
 
@@ -211,7 +212,8 @@ impl ElfFile {
     /// Reads the sections for unwinding.
     ///
     /// # Errors
-    /// A section is larger than 64 MiB, is outside the file, or does not decompress.
+    /// A section is larger than 32 MiB, or a compressed one than 16 MiB, is outside the file, or does
+    /// not decompress. A section that the loader maps is compressed.
     pub fn unwind_sections(&self) -> Result<UnwindSections, ElfError> {
         unwind::sections(&self.source, &self.headers)
     }
@@ -255,7 +257,7 @@ impl ElfFile {
     /// Reads the address ranges of functions from `.eh_frame`, which stripped files have too.
     ///
     /// # Errors
-    /// As [`ElfFile::unwind_sections`].
+    /// As [`ElfFile::unwind_sections`], but for a limit of 64 MiB.
     pub fn function_ranges(&self) -> Result<FunctionRanges, ElfError> {
         FunctionRanges::read(&self.source, &self.headers)
     }

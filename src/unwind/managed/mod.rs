@@ -24,6 +24,7 @@ pub use rule::UnwindRule;
 
 pub(super) use rule::{Registers, StepError};
 
+use super::owner_time::OwnerTime;
 use crate::dotnet::{Code, FunctionEntry, Image, Memory, Runtime};
 use crate::machine::{FileTable, Maps};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
@@ -127,6 +128,7 @@ impl ManagedCode {
         process: &SampledProcess<'_>,
         location: InFile,
         interrupted: bool,
+        time: &mut OwnerTime,
     ) -> Option<UnwindRule> {
         let key = Key {
             space: AddressSpaceId::file(location.file),
@@ -139,7 +141,7 @@ impl ManagedCode {
         }
         let lookup = self
             .images
-            .find(process.files, location, interrupted)
+            .find(process.files, location, interrupted, time)
             .unwrap_or(RuleLookup::NOTHING);
         self.cache(&key, &lookup, now)
     }

@@ -28,6 +28,11 @@ impl ReadyToRunImage {
         Ok(Self { image, functions })
     }
 
+    /// Returns the memory that the list of functions occupies, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.functions.bytes()
+    }
+
     /// Returns the image address of a code byte at a file offset.
     #[must_use]
     pub fn address_of(&self, file_offset: u64) -> Option<u64> {

@@ -10,6 +10,7 @@ use super::chain;
 use super::managed::{ManagedCode, MetCode, SampledProcess};
 use super::module::FileUnwinder;
 use super::modules::Modules;
+use super::owner_time::OwnerTime;
 use super::signal::{Interrupted, SignalFrames};
 use super::stack_copy::StackCopy;
 use crate::dotnet::Runtime;
@@ -26,6 +27,8 @@ const MAX_ROOTS: usize = 64 << 10;
 #[derive(Default)]
 pub struct Unwinder {
     modules: Modules,
+    /// Time that the files of each user took.
+    time: OwnerTime,
     /// Rules by address and file.
     cache: CacheNative<MayAllocateDuringUnwind>,
     /// Unwinder without modules, for code that no unwind information covers.
@@ -175,9 +178,9 @@ impl Unwinder {
         self.managed.runtime(process)
     }
 
-    /// Returns notices about memory that could not be read.
+    /// Returns notices about memory that could not be read, and files that took too long.
     pub fn notices(&self) -> impl Iterator<Item = Notice> {
-        self.managed.notices()
+        self.managed.notices().chain(self.time.notices())
     }
 }
 

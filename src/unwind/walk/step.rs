@@ -45,7 +45,7 @@ impl Unwinder {
         let offset = Mapping::file_offset_of(mapping, address);
         let svma = self
             .modules
-            .segments(id, &process.files.file(id).content)
+            .segments(id, process.files.file(id), &mut self.time)
             .and_then(|segments| segments.svma_of(offset));
         Some(match svma {
             Some(svma) => CodeLocation {
@@ -75,7 +75,7 @@ impl Walk<'_> {
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
         let interrupted = !frame.is_return_address();
-        let managed = &mut self.unwinder.managed;
+        let Unwinder { managed, time, .. } = &mut *self.unwinder;
         let rule = match location.unwind_source {
             UnwindSource::Elf(id, svma) => {
                 if interrupted && let Some(rule) = self.instruction_rule(id, svma) {
@@ -83,7 +83,9 @@ impl Walk<'_> {
                 }
                 return self.elf_caller(frame, id, svma, state);
             }
-            UnwindSource::File(location) => managed.file_rule(&self.process, location, interrupted),
+            UnwindSource::File(location) => {
+                managed.file_rule(&self.process, location, interrupted, time)
+            }
             UnwindSource::Jit => managed.jit_rule(&self.process, frame),
         };
         match rule {
@@ -110,8 +112,8 @@ impl Walk<'_> {
     }
 
     fn instruction_rule(&mut self, id: ModuleId, svma: u64) -> Option<UnwindRule> {
-        let content = &self.process.files.file(id).content;
-        let module = self.unwinder.modules.read(id, content)?;
+        let Unwinder { modules, time, .. } = &mut *self.unwinder;
+        let module = modules.read(id, self.process.files.file(id), time)?;
         module.instruction_rule(svma)
     }
 
@@ -141,9 +143,15 @@ impl Walk<'_> {
     ) -> Result<Option<u64>, Error> {
         let stack = self.stack;
         let mut read = |address| stack.read(address).ok_or(());
-        let Unwinder { modules, cache, .. } = &mut *self.unwinder;
-        let Some(module) = modules.read(id, &self.process.files.file(id).content) else {
-            return Err(Error::DidNotAdvance);
+        let Unwinder {
+            modules,
+            cache,
+            time,
+            ..
+        } = &mut *self.unwinder;
+        let file = self.process.files.file(id);
+        let Some((module, rule_time)) = modules.at(id, file, svma, time) else {
+            return self.by_frame_pointer(frame, state);
         };
         let svma = if frame.is_return_address() {
             let return_address = svma.checked_add(1).ok_or(Error::IntegerOverflow)?;
@@ -151,7 +159,16 @@ impl Walk<'_> {
         } else {
             FrameAddress::from_instruction_pointer(svma)
         };
-        module.unwinder.unwind_frame(svma, state, cache, &mut read)
+        let unwinder = &module.unwinder;
+        let Some(rule_time) = rule_time else {
+            return unwinder.unwind_frame(svma, state, cache, &mut read);
+        };
+        let misses = cache.stats().misses();
+        let caller = unwinder.unwind_frame(svma, state, cache, &mut read);
+        if cache.stats().misses() > misses {
+            rule_time.charge(time);
+        }
+        caller
     }
 
     /// Returns the registers of the code that a signal interrupted, if the frame is a signal frame.
@@ -172,13 +189,16 @@ impl Walk<'_> {
         }
         let interrupted = Interrupted::read(sp, |address| self.stack.read(address))?;
         let Unwinder {
-            modules, signals, ..
+            modules,
+            signals,
+            time,
+            ..
         } = &mut *self.unwinder;
-        let content = &self.process.files.file(id).content;
+        let file = self.process.files.file(id);
         let offset = modules
-            .segments(id, content)
+            .segments(id, file, time)
             .and_then(|segments| segments.file_offset_of(svma.checked_add(1)?));
-        let returns = signals.returns_from_signal(id, content, offset?);
+        let returns = signals.returns_from_signal(id, &file.content, offset?);
         returns.then_some(interrupted)
     }
 

@@ -56,6 +56,12 @@ impl RuntimeFunctions {
         }
     }
 
+    /// Returns the memory that the functions occupy, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.as_flattened().len()
+    }
+
     /// Returns the function that contains an address, and its index.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(u32, RuntimeFunction)> {

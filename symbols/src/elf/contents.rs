@@ -24,6 +24,8 @@ pub(super) fn check_size(what: &'static str, size: u64, limit: u64) -> Result<()
 }
 
 /// Reads and decompresses a section. `limit` applies to the compressed and the decompressed size.
+///
+/// A compressed section that the loader maps is corrupt.
 pub(super) fn section_data(
     source: &Source,
     headers: &Headers,
@@ -32,14 +34,17 @@ pub(super) fn section_data(
     limit: u64,
 ) -> Result<Vec<u8>, ElfError> {
     check_size(what, section.size, limit)?;
-    let data = source.read_exact(what, section.offset, section.size)?;
-    if !section.is_compressed() {
-        return Ok(data);
-    }
     let corrupt = |why: &str| ElfError::Corrupt {
         what,
         why: why.to_owned(),
     };
+    if section.is_compressed() && section.is_mapped() {
+        return Err(corrupt("compressed, although the loader maps it"));
+    }
+    let data = source.read_exact(what, section.offset, section.size)?;
+    if !section.is_compressed() {
+        return Ok(data);
+    }
     let (kind, uncompressed_size, data) = if section.is_compressed_by_name() {
         gnu_compression(&data)
     } else if headers.is_64 {

@@ -31,7 +31,8 @@ pub struct FunctionRanges {
 
 impl FunctionRanges {
     pub(super) fn read(source: &Source, headers: &Headers) -> Result<Self, ElfError> {
-        let Some(section) = unwind::section(source, headers, ".eh_frame")? else {
+        let limit = unwind::MAX_RANGES_BYTES;
+        let Some(section) = unwind::mapped(source, headers, ".eh_frame", limit)? else {
             return Ok(Self::default());
         };
         Ok(Self {

@@ -30,8 +30,13 @@ pub(super) struct Section {
 }
 
 impl Section {
+    /// Returns whether the loader maps it, which never decompresses.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.flags.contains(elf::SHF_ALLOC)
+    }
+
     pub(super) fn is_executable(&self) -> bool {
-        self.flags.contains(elf::SHF_EXECINSTR) && self.flags.contains(elf::SHF_ALLOC)
+        self.flags.contains(elf::SHF_EXECINSTR) && self.is_mapped()
     }
 
     pub(super) fn end(&self) -> u64 {

@@ -8,8 +8,12 @@ use super::headers::{Headers, Section as Header};
 use super::source::Source;
 use super::{ElfError, check_size};
 
-/// Limit of one unwind section, in bytes. Chromium's `.eh_frame` has 12 MB.
-const MAX_UNWIND_BYTES: u64 = 64 << 20;
+/// Limit of a section that the loader maps, in bytes. Chromium's `.eh_frame` has 12 MB.
+const MAX_MAPPED_BYTES: u64 = 32 << 20;
+/// Limit of `.debug_frame`, in bytes. It may be compressed, which Go does. kubelet has 5 MB.
+const MAX_DEBUG_FRAME_BYTES: u64 = 16 << 20;
+/// Limit of `.eh_frame` for the ranges of functions, which are not read while capturing.
+pub(super) const MAX_RANGES_BYTES: u64 = 64 << 20;
 
 /// The contents and the address of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,45 +41,67 @@ pub struct UnwindSections {
 
 pub(super) fn sections(source: &Source, headers: &Headers) -> Result<UnwindSections, ElfError> {
     Ok(UnwindSections {
-        eh_frame: section(source, headers, ".eh_frame")?,
+        eh_frame: mapped(source, headers, ".eh_frame", MAX_MAPPED_BYTES)?,
         eh_frame_hdr: eh_frame_hdr(source, headers)?,
-        debug_frame: section(source, headers, ".debug_frame")?,
+        debug_frame: find(headers, b".debug_frame")
+            .map(|header| {
+                read(
+                    source,
+                    headers,
+                    header,
+                    ".debug_frame",
+                    MAX_DEBUG_FRAME_BYTES,
+                )
+            })
+            .transpose()?,
         text_range: range(headers, b".text"),
         got_range: range(headers, b".got"),
     })
 }
 
+/// Finds a section that has data.
 fn find<'a>(headers: &'a Headers, name: &[u8]) -> Option<&'a Header> {
-    headers.sections.iter().find(|section| section.name == name)
+    let mut sections = headers.sections.iter();
+    sections.find(|section| section.name == name && section.has_data())
 }
 
 /// Returns the address range of a section.
 pub(super) fn range(headers: &Headers, name: &[u8]) -> Option<Range<u64>> {
-    find(headers, name).map(|section| section.address..section.end())
+    let mut sections = headers.sections.iter();
+    let section = sections.find(|section| section.name == name)?;
+    Some(section.address..section.end())
 }
 
-pub(super) fn section(
+fn read(
+    source: &Source,
+    headers: &Headers,
+    header: &Header,
+    name: &'static str,
+    limit: u64,
+) -> Result<Section, ElfError> {
+    Ok(Section {
+        address: header.address,
+        data: super::section_data(source, headers, header, name, limit)?,
+    })
+}
+
+/// Reads a section that the loader maps, if the file has it.
+pub(super) fn mapped(
     source: &Source,
     headers: &Headers,
     name: &'static str,
+    limit: u64,
 ) -> Result<Option<Section>, ElfError> {
-    match find(headers, name.as_bytes()).filter(|section| section.has_data()) {
-        Some(header) => {
-            let data = super::section_data(source, headers, header, name, MAX_UNWIND_BYTES)?;
-            Ok(Some(Section {
-                address: header.address,
-                data,
-            }))
-        }
-        None => Ok(None),
-    }
+    let header = find(headers, name.as_bytes()).filter(|header| header.is_mapped());
+    let section = header.map(|header| read(source, headers, header, name, limit));
+    section.transpose()
 }
 
 pub(super) fn eh_frame_hdr(
     source: &Source,
     headers: &Headers,
 ) -> Result<Option<Section>, ElfError> {
-    match section(source, headers, ".eh_frame_hdr")? {
+    match mapped(source, headers, ".eh_frame_hdr", MAX_MAPPED_BYTES)? {
         Some(section) => Ok(Some(section)),
         None => eh_frame_hdr_by_segment(source, headers),
     }
@@ -95,7 +121,7 @@ fn eh_frame_hdr_by_segment(
     let Some(segment) = segment.filter(|_| headers.sections.is_empty()) else {
         return Ok(None);
     };
-    check_size(what, segment.file_size, MAX_UNWIND_BYTES)?;
+    check_size(what, segment.file_size, MAX_MAPPED_BYTES)?;
     let data = source.read_exact(what, segment.offset, segment.file_size)?;
     Ok(Some(Section {
         address: segment.address,
