@@ -13,7 +13,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use perfcollect::trace::{Notice, NoticeKind};
-use support::{Missing, Saved, Workload, captured, run, run_perfcollect, workloads};
+use perfcollect_symbols::elf::ElfFile;
+use support::{Missing, Saved, Workload, captured, perfcollect, run, run_perfcollect, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -329,4 +330,39 @@ fn finds_split_units_and_dwz_files_beside_the_program() {
     fs::remove_file(at.join("common")).unwrap();
     let saved = capture();
     assert!(is_missing(&saved, "common"), "{:?}", notices(&saved));
+}
+
+/// `perf record` of root copies files of all processes to its cache, with the names that they claim.
+#[test]
+fn uses_the_build_id_cache_of_perf_of_root_only_on_request() {
+    need_capture!();
+    let directory = need!(stripped("native-nofp"));
+    let directory = directory.path();
+    let notes = fs::read(directory.join("kept")).unwrap();
+    let build_id = ElfFile::parse(&notes).unwrap().build_id().unwrap();
+    let home = directory.join("home");
+    let cache = home.join(".debug");
+    let entry = cache.join(".build-id").join(build_id.relative_path());
+    fs::create_dir_all(&entry).unwrap();
+    fs::rename(directory.join("kept"), entry.join("elf")).unwrap();
+    let workload = Workload::start(Command::new(directory.join("program")).args([
+        "--mode",
+        "inlined",
+        "--seconds",
+        "30",
+    ]));
+    let pid = workload.pid().to_string();
+    let cache = cache.to_str().unwrap();
+    for (symbols, expected) in [(&[][..], false), (&["-symbols", cache], true)] {
+        let traces = tempfile::tempdir().unwrap();
+        let mut command = Command::new(perfcollect());
+        command
+            .args(["collect", "x", "-pid", &pid, "-collectsec", "0.5"])
+            .args(symbols)
+            .current_dir(&traces)
+            .env("HOME", &home);
+        run(&mut command, LIMIT).expect_success();
+        let is_expected = expected || !rustix::process::geteuid().is_root();
+        assert_eq!(is_named(&Saved::open(traces, "x")), is_expected);
+    }
 }

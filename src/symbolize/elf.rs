@@ -1,6 +1,7 @@
 //! Functions of mapped files: ELF files and ReadyToRun images.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use perfcollect_symbols::Aliases;
@@ -8,6 +9,7 @@ use perfcollect_symbols::symbolizer::{
     self, Evidence, FileContent, FileSource, FileSymbolizer, Frame, Symbolizer,
 };
 use rustc_hash::FxHashMap;
+use rustix::process::geteuid;
 
 use super::cancel::CancelCheck;
 use super::functions::{SymbolizedGroup, lossy, unsymbolized};
@@ -29,12 +31,20 @@ pub(crate) fn symbolizer(options: &Options, aliases: Aliases) -> Symbolizer {
         lines: false,
         aliases,
         directories: options.symbol_directories.clone(),
-        perf_cache: std::env::home_dir().map(|home| home.join(".debug")),
+        perf_cache: perf_cache(),
         more: Some(Arc::new(|identity| {
             let module = Module::new(identity);
             module.map_or_else(Vec::new, |module| Sources::new(&[]).cache_paths(&module))
         })),
     })
+}
+
+/// Returns the build-id cache of perf, if it has files of this user's processes only.
+///
+/// That of root has files and debug files of all users, by the build ids that they claim.
+fn perf_cache() -> Option<PathBuf> {
+    let home = std::env::home_dir().filter(|_| !geteuid().is_root());
+    home.map(|home| home.join(".debug"))
 }
 
 /// Opens a file, or returns `None` if its content is unavailable.

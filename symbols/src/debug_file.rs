@@ -102,9 +102,13 @@ pub struct DebugFileQuery<'a> {
     /// Directories that are searched first.
     ///
     /// Each is searched by build id (`.build-id/ab/cdef.debug`, `ab/cdef.debug`, `abcdef.debug`),
-    /// by the name in the debug link, and by file name with `.debug`, `.dbg` or no suffix.
+    /// by the name in the debug link, and by file name with `.debug`, `.dbg` or no suffix. Last, it
+    /// is searched as a build-id cache of perf.
     pub directories: &'a [PathBuf],
     /// The build-id cache of perf (`perf help buildid-cache`), usually `~/.debug`. Searched last.
+    ///
+    /// `perf record` copies files and debug files of all processes that it records there, by the
+    /// build ids that they claim. Trust it only if these processes are trusted.
     pub perf_cache: Option<&'a Path>,
 }
 
@@ -158,8 +162,9 @@ impl DebugFileQuery<'_> {
                 add(directory.join(name), LookupMethod::Beside);
             }
         }
-        let cached = self.perf_cache.zip(self.build_id);
-        if let Some((cache, id)) = cached {
+        let caches = self.directories.iter().map(PathBuf::as_path);
+        let caches = caches.chain(self.perf_cache);
+        for (cache, id) in caches.flat_map(|cache| self.build_id.map(|id| (cache, id))) {
             let directory = cache.join(BUILD_ID_DIRECTORY).join(id.relative_path());
             add(directory.join("debug"), LookupMethod::Cache);
             add(directory.join("elf"), LookupMethod::Cache);

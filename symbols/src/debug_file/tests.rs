@@ -34,6 +34,8 @@ fn lists_candidates_in_the_order_of_gdb() {
         "/opt/app/libx.so.dbg",
         "/usr/lib/debug/opt/app/libx.so.debug",
         "/usr/lib/debug/opt/app/libx.so.dbg",
+        "/symbols/.build-id/ab/cd0f01/debug",
+        "/symbols/.build-id/ab/cd0f01/elf",
         "/root/.debug/.build-id/ab/cd0f01/debug",
         "/root/.debug/.build-id/ab/cd0f01/elf",
     ];
