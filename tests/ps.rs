@@ -13,14 +13,43 @@ use std::time::{Duration, Instant};
 
 use perfcollect::machine;
 use perfcollect::trace::Pid;
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use serde_json::Value;
-use support::{Missing, Running, Runtime, Workload, perfcollect, run, runtimes, start, workloads};
+use support::{
+    AS_NOBODY, Missing, PublicDirectory, Running, Runtime, Workload, perfcollect, run, runtimes,
+    start, workloads,
+};
 
 /// Shorter than the programs run, so that the last state is reported.
 const LIMIT: Duration = Duration::from_secs(25);
 /// A list with a process that hangs in it still comes in this time.
 const PROMPT: Duration = Duration::from_secs(5);
+
+/// Starts as many processes with a silent diagnostic port as the second argument.
+const SILENT: &str = r#"
+import ctypes, mmap, os, socket, sys, time
+library = sys.argv[1] + "/libcoreclr.so"
+if not os.path.exists(library):
+    with open(library, "wb") as file:
+        file.write(b"\x7fELF" + bytes(4092))
+file = os.open(library, os.O_RDONLY)
+started, ready = os.pipe()
+for _ in range(int(sys.argv[2])):
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(1, 9)  # ends with its parent
+        code = mmap.mmap(file, 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+        start = open("/proc/self/stat").read().rsplit(")", 1)[1].split()[19]
+        listener = socket.socket(socket.AF_UNIX)
+        path = "%s/dotnet-diagnostic-%d-%s-socket" % (os.environ["TMPDIR"], os.getpid(), start)
+        listener.bind(path)
+        listener.listen(9)
+        os.write(ready, b".")
+        time.sleep(60)
+for _ in range(int(sys.argv[2])):
+    os.read(started, 1)
+print('{"event":"ready"}', flush=True)
+time.sleep(60)
+"#;
 
 fn ps(options: &[&str]) -> String {
     let begin = Instant::now();
@@ -216,4 +245,31 @@ fn a_process_in_another_namespace_is_reached() {
     };
     assert_eq!(row["version"], runtime.version);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn processes_of_one_user_that_do_not_answer_neither_delay_the_list_nor_hide_those_of_others() {
+    need_command!("python3");
+    if !geteuid().is_root() {
+        skip!(Missing::Root);
+    }
+    let public = PublicDirectory::new();
+    let silent = |command: &[&str], count: &str| {
+        let mut silent = Command::new(command[0]);
+        silent
+            .args(&command[1..])
+            .args(["sh", "-c", "exec python3 -c \"$0\" \"$@\"", SILENT])
+            .arg(public.path())
+            .arg(count)
+            .env("TMPDIR", public.path());
+        Workload::start(&mut silent)
+    };
+    let _many = silent(&AS_NOBODY, "150");
+    let one = silent(&["env"], "1");
+    let rows = listed();
+    let not_asked = |row: &&Value| row["diagnostics"] == "not asked";
+    assert!(rows.values().filter(not_asked).count() > 50);
+    let is_of_one = |row: &&Value| row["pid"].as_u64() > Some(one.pid().into());
+    let asked: Vec<_> = rows.values().filter(is_of_one).collect();
+    assert!(!asked.is_empty() && asked.iter().all(|row| row["diagnostics"] == "silent"));
 }

@@ -73,6 +73,10 @@ impl PsRow {
                     error => error.to_string(),
                 }),
             ),
+            DiagnosticStatus::NotQueried => (
+                "not asked",
+                Some("too many other diagnostic ports did not respond in time".to_owned()),
+            ),
             DiagnosticStatus::NoAnswer(error) => (
                 match error {
                     DiagnosticsError::Stopped => "stopped",

@@ -3,7 +3,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
 
 use super::diagnostics::{
     DiagnosticPort, DiagnosticsError, Limits, PortError, ProcessInfoReply, query,
@@ -17,6 +19,8 @@ const THREADS: usize = 16;
 /// Time limits of a query.
 const STEP_TIMEOUT: Duration = Duration::from_millis(800);
 const TOTAL_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Time limit of all queries. A user may have any number of processes that do not respond.
+const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A .NET process.
 #[derive(Debug)]
@@ -46,14 +50,19 @@ pub enum DiagnosticStatus {
     NoPort(PortError),
     /// The query failed.
     NoAnswer(DiagnosticsError),
+    /// The time for all queries was over.
+    NotQueried,
 }
 
 /// Returns all .NET processes, sorted by pid.
 ///
+/// Their ports are queried for a limited time, by turns of their users.
+///
 /// # Errors
 /// /proc is not readable.
 pub fn list_dotnet_processes() -> Result<Vec<DotnetProcess>, ProcError> {
-    let runtimes = Detector::default().find_all()?;
+    let runtimes = by_turns(Detector::default().find_all()?);
+    let end = Instant::now() + LIST_TIMEOUT;
     let next = AtomicUsize::new(0);
     let processes = Mutex::new(Vec::with_capacity(runtimes.len()));
     thread::scope(|scope| {
@@ -61,7 +70,7 @@ pub fn list_dotnet_processes() -> Result<Vec<DotnetProcess>, ProcError> {
             scope.spawn(|| {
                 while let Some((pid, runtime)) = runtimes.get(next.fetch_add(1, Ordering::Relaxed))
                 {
-                    let process = inspect(*pid, runtime.clone());
+                    let process = inspect(*pid, runtime.clone(), end);
                     if let Ok(mut processes) = processes.lock() {
                         processes.extend(process);
                     }
@@ -74,12 +83,30 @@ pub fn list_dotnet_processes() -> Result<Vec<DotnetProcess>, ProcError> {
     Ok(processes)
 }
 
-/// Queries a process. Returns `None` if it has ended.
-fn inspect(pid: Pid, mut runtime: RuntimeIdentity) -> Option<DotnetProcess> {
+/// Orders processes so that the first ones of all users precede the second ones.
+fn by_turns<T>(processes: Vec<(Pid, T)>) -> Vec<(Pid, T)> {
+    let mut counts: FxHashMap<Option<u32>, usize> = FxHashMap::default();
+    let mut turns: Vec<_> = processes
+        .into_iter()
+        .map(|process| {
+            let count = counts.entry(machine::file_owner(process.0)).or_default();
+            *count += 1;
+            (*count, process)
+        })
+        .collect();
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns.into_iter().map(|(_, process)| process).collect()
+}
+
+/// Queries a process until `end`. Returns `None` if the process has ended.
+fn inspect(pid: Pid, mut runtime: RuntimeIdentity, end: Instant) -> Option<DotnetProcess> {
+    let left = end.saturating_duration_since(Instant::now());
+    let limits = Limits::new(STEP_TIMEOUT, left.min(TOTAL_TIMEOUT));
     let reach = match DiagnosticPort::find(pid) {
         Err(PortError::Gone) => return None,
         Err(error) => DiagnosticStatus::NoPort(error),
-        Ok(port) => match query(&port, &Limits::new(STEP_TIMEOUT, TOTAL_TIMEOUT)) {
+        Ok(_) if left.is_zero() => DiagnosticStatus::NotQueried,
+        Ok(port) => match query(&port, &limits) {
             Err(error) => DiagnosticStatus::NoAnswer(error),
             Ok(reply) => {
                 if let ProcessInfoReply::Info(info) = reply
