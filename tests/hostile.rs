@@ -12,7 +12,7 @@ use std::time::Duration;
 use perfcollect::trace::NoticeKind;
 use rustix::process::{Signal, geteuid};
 use support::{
-    AS_NOBODY, Missing, PublicDirectory, Saved, Workload, captured, captured_for, finish,
+    AS_NOBODY, Missing, PublicDirectory, Saved, Workload, captured_during, captured_for, finish,
     perfcollect, run, run_perfcollect, start_capture, wait_for_cpu_time, wait_until,
 };
 
@@ -215,7 +215,11 @@ fn a_debug_file_in_a_mount_namespace_names_no_code_of_other_users() {
         Workload::start(&mut Command::new(at.join("upgraded"))),
     ];
     fs::remove_file(at.join("upgraded")).unwrap();
-    let saved = captured(["-collectsec", "1", "-noinline"]);
+    let saved = captured_during(&["-noinline"], || {
+        for process in attackers.iter().chain(&victims) {
+            wait_for_cpu_time(process.pid(), Duration::from_millis(200));
+        }
+    });
     for (attacker, victim) in attackers.iter().zip(&victims) {
         assert!(samples_in(&saved, attacker.pid(), "planted") > 20);
         assert!(samples_in(&saved, victim.pid(), "") > 20);

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 
 use super::last_words::{FAILURE, print};
+use crate::machine::drop_capabilities;
 
 /// Time that the program has to end by itself after the second request.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -159,13 +159,8 @@ impl Signals {
 
 /// Handles the signals, and ends the program if it still runs a while after the second request.
 fn end_after_second(mut requests: UnixStream, kept: &Mutex<Option<String>>) {
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
-        inheritable: CapabilitySet::empty(),
-    };
     // It needs none, and the other threads drop most of theirs later.
-    let _ = set_capabilities(None, none);
+    drop_capabilities();
     if requests.read_exact(&mut [0; 2]).is_err() {
         return;
     }

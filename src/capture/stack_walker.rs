@@ -33,8 +33,11 @@ pub(super) struct StackWalker {
 impl StackWalker {
     pub(super) fn new(machine: Machine) -> Self {
         Self {
+            unwinder: match machine.is_live() {
+                true => Unwinder::live(),
+                false => Unwinder::default(),
+            },
             machine,
-            unwinder: Unwinder::default(),
             names: CodeNames::default(),
             batch: 0,
             no_maps: Maps::default(),

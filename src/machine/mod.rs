@@ -17,6 +17,7 @@ use crate::perf::{MmapRecord, Record};
 use crate::trace::spool::SpoolRow;
 use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid, lacks_descriptors};
 
+mod capabilities;
 mod containers;
 mod content;
 mod executable_mappings;
@@ -35,6 +36,7 @@ mod recovered;
 mod rows;
 mod tasks;
 
+pub use capabilities::drop_capabilities;
 pub use content::Content;
 pub use executable_mappings::{AddressSpace, Backing, Mapping, Maps};
 pub use file::{CodeFile, FileTable};

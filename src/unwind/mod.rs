@@ -3,15 +3,20 @@
 //! The kernel part of a stack is the kernel's callchain. The user part is unwound from the
 //! registers and the stack copy, or by frame pointers.
 
+mod analysis;
 mod chain;
 mod managed;
 mod module;
 mod modules;
 mod owner_time;
+mod rule;
 mod signal;
 mod stack_copy;
+mod uncovered;
 mod walk;
 
+pub use analysis::{Analysis, Certainty, Finding};
 pub use managed::{Epoch, MetCode, MetKind, SampledProcess};
-pub use managed::{FunctionBytes, ReadyToRunImage, UnwindRule, function_rule};
+pub use managed::{FunctionBytes, ReadyToRunImage, function_rule};
+pub use rule::UnwindRule;
 pub use walk::{Unwinder, WalkOutcome};

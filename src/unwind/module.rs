@@ -10,9 +10,12 @@ use std::sync::Arc;
 use framehop::{
     ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, Unwinder, UnwinderNative,
 };
-use perfcollect_symbols::elf::{ElfFile, LoadSegment, PltSection, Section, UnwindSections};
+use perfcollect_symbols::elf::{
+    ElfFile, FunctionRanges, LoadSegment, PltSection, Section, UnwindSections,
+};
 
-use super::managed::{UnwindRule, epilogue, stub};
+use super::managed::{epilogue, stub};
+use super::rule::UnwindRule;
 use crate::machine::Content;
 
 /// Limit of the unwind information of an untrusted file without `.eh_frame_hdr`, in bytes. To sort
@@ -72,6 +75,8 @@ pub(super) struct ElfModule {
     stubs: Vec<PltSection>,
     /// NativeAOT code, whose unwind information does not describe epilogues.
     managed: Option<Section>,
+    /// Functions that the unwind information covers. `None` if it covers all code.
+    covered: Option<FunctionRanges>,
 }
 
 /// Size of the unwind rules of a file.
@@ -132,12 +137,17 @@ impl ElfModule {
         let stubs = module.stubs.iter().map(|section| section.code.len());
         module.bytes = stubs.sum::<usize>() + bytes(module.managed.as_ref());
         if let Ok(sections) = elf.unwind_sections() {
-            module.add(Arc::new(sections), is_trusted);
+            // framehop uses `.debug_frame` if there is no `.eh_frame`. Its functions are not indexed.
+            let is_indexed = sections.eh_frame.is_some() || sections.debug_frame.is_none();
+            if module.add(Arc::new(sections), is_trusted) && is_indexed {
+                module.covered = elf.function_ranges().ok();
+            }
         }
         Some(module)
     }
 
-    fn add(&mut self, sections: Arc<UnwindSections>, is_trusted: bool) {
+    /// Adds the sections. Returns false if they would take too long to use.
+    fn add(&mut self, sections: Arc<UnwindSections>, is_trusted: bool) -> bool {
         let all: [SectionOf; 3] = [
             |sections| sections.eh_frame.as_ref(),
             |sections| sections.eh_frame_hdr.as_ref(),
@@ -147,11 +157,12 @@ impl ElfModule {
         if !is_trusted {
             self.rules = match &sections.eh_frame_hdr {
                 Some(_) => Rules::Each(sections.clone()),
-                None if added > MAX_UNSORTED_BYTES => return,
+                None if added > MAX_UNSORTED_BYTES => return false,
                 None => Rules::All(sections.rule_bytes(0)),
             };
         }
-        self.bytes += added;
+        // The index of functions has its own copy of `.eh_frame`.
+        self.bytes += added + bytes(sections.eh_frame.as_ref());
         let data = |section: SectionOf| {
             section(&sections).map(|_| SectionBytes {
                 sections: sections.clone(),
@@ -176,11 +187,18 @@ impl ElfModule {
         };
         let module = Module::new(String::new(), 0..u64::MAX, 0, info);
         self.unwinder.add_module(module);
+        true
     }
 
     /// Returns the size of its unwind rules.
     pub(super) fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// Returns whether the unwind information covers an instruction.
+    pub(super) fn covers(&self, svma: u64) -> bool {
+        let covered = self.covered.as_ref();
+        covered.is_none_or(|covered| covered.lookup(svma).is_some())
     }
 
     /// Returns the memory that its sections occupy, in bytes.

@@ -31,6 +31,7 @@ use crate::table::SymbolTable;
 use headers::Headers;
 use source::Source;
 
+mod code;
 mod contents;
 mod dwarf;
 mod dynamic;
@@ -46,6 +47,7 @@ mod rule_time;
 mod source;
 mod unwind;
 
+pub use code::{CodeImage, ImageSegment};
 use contents::{check_size, section_data};
 pub(crate) use dwarf::LazySection;
 pub use error::ElfError;
@@ -319,6 +321,16 @@ impl ElfFile {
     #[must_use]
     pub fn plt_sections(&self) -> Vec<PltSection> {
         plt::sections(&self.source, &self.headers)
+    }
+
+    /// Reads the loaded part of an x86-64 file, to analyze its code.
+    ///
+    /// Returns `None` for other machines.
+    ///
+    /// # Errors
+    /// The segments are larger than 128 MiB, or a part is outside the file.
+    pub fn code_image(&self) -> Result<Option<CodeImage>, ElfError> {
+        CodeImage::read(&self.source, &self.headers)
     }
 
     /// Reads the .NET code of a NativeAOT program, whose `.eh_frame` does not describe epilogues.

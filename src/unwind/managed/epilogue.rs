@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::instruction::{Effect, RBP, decode};
-use super::rule::{Base, UnwindRule};
+use crate::unwind::rule::{Base, UnwindRule};
 
 /// Maximum number of decoded bytes: an `add`, nine `pop`s, a jump and some reserve.
 pub(super) const MAX_BYTES: usize = 48;

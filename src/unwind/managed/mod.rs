@@ -12,7 +12,6 @@ mod operand;
 mod processes;
 mod prologue;
 mod ready_to_run;
-mod rule;
 mod rule_cache;
 pub(super) mod stub;
 mod unwind_info;
@@ -20,14 +19,12 @@ mod unwind_info;
 pub use epoch::Epoch;
 pub use met_code::{MetCode, MetKind};
 pub use ready_to_run::ReadyToRunImage;
-pub use rule::UnwindRule;
-
-pub(super) use rule::{Registers, StepError};
 
 use super::owner_time::OwnerTime;
 use crate::dotnet::{Code, FunctionEntry, Image, Memory, Runtime};
 use crate::machine::{FileTable, Maps};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
+use crate::unwind::rule::UnwindRule;
 use framehop::FrameAddress;
 use images::Images;
 use met_code::Met;

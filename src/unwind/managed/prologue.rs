@@ -3,7 +3,7 @@
 //! The rules equal those of the UNWIND_INFO, except in bodies of on-stack-replacement methods.
 
 use super::instruction::{Effect, RBP, decode};
-use super::rule::{Base, UnwindRule};
+use crate::unwind::rule::{Base, UnwindRule};
 
 /// Maximum number of decoded bytes. Prologues have up to about 60.
 pub(super) const MAX_BYTES: usize = 256;

@@ -1,8 +1,8 @@
 //! Cache of unwind rules by instruction.
 
 use super::epoch::Epoch;
-use super::rule::UnwindRule;
 use crate::trace::{ModuleId, ProcessId};
+use crate::unwind::rule::UnwindRule;
 
 /// Number of slots. Stacks of a server contain about 3 300 distinct instructions (webapi --load).
 const ENTRIES: usize = 1 << 14;

@@ -4,7 +4,7 @@
 //! it is decoded from the instruction pointer to its end.
 
 use super::instruction::{Effect, decode};
-use super::rule::UnwindRule;
+use crate::unwind::rule::UnwindRule;
 
 /// Maximum number of decoded bytes. Write barriers are the longest stubs.
 pub(super) const MAX_BYTES: usize = 256;

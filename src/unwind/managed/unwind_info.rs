@@ -3,8 +3,8 @@
 //! The Windows ABI specifies the format under "x64 exception handling". CoreCLR adds operation 11
 //! on Unix. The codes are in reverse order of the prologue.
 
-use super::rule::{Base, UnwindRule};
 use crate::dotnet::Memory;
+use crate::unwind::rule::{Base, UnwindRule};
 
 /// Size of the header before the codes.
 const HEADER_BYTES: usize = 4;

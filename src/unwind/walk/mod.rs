@@ -13,6 +13,7 @@ use super::modules::Modules;
 use super::owner_time::OwnerTime;
 use super::signal::{Interrupted, SignalFrames};
 use super::stack_copy::StackCopy;
+use super::uncovered::Uncovered;
 use crate::dotnet::Runtime;
 use crate::perf::{self, Abi, CpuMode, SampleRecord};
 use crate::trace::{CodeAddress, ModuleId, Notice, ProcessId, Truncation};
@@ -35,6 +36,7 @@ pub struct Unwinder {
     frame_pointers: FileUnwinder,
     managed: ManagedCode,
     signals: SignalFrames,
+    uncovered: Uncovered,
     /// Cache of [`Walk::is_root`].
     ///
     /// Callchains may end in many different files, whose sections would be read again for each
@@ -51,11 +53,21 @@ pub struct Unwinder {
 pub struct WalkOutcome {
     /// Reason why the stack ends before the root, if it does.
     pub cut: Option<Truncation>,
-    /// Whether a caller was found by the frame pointer alone, in code that may keep none.
+    /// Whether a caller was found by the frame pointer alone, in code that may keep none, or by an
+    /// analysis of code that could not be checked.
     pub fp_fallback: bool,
 }
 
 impl Unwinder {
+    /// Creates an unwinder of a running capture, which does not wait long for an analysis of code.
+    #[must_use]
+    pub fn live() -> Self {
+        Self {
+            uncovered: Uncovered::new(true),
+            ..Self::default()
+        }
+    }
+
     /// Fills `leaf_first` with the code addresses of the sample.
     ///
     /// The address of a caller is the return address minus one, which is within the call
@@ -80,6 +92,7 @@ impl Unwinder {
             first_user: leaf_first.len(),
             leaf_first,
             fp_fallback: false,
+            unchecked: false,
         };
         let truncation = match (sample.registers, sample.abi) {
             (Some(registers), _) => match walk.unwind_user(registers) {
@@ -99,7 +112,7 @@ impl Unwinder {
         walk.leaf_if_empty();
         WalkOutcome {
             cut: truncation,
-            fp_fallback: walk.fp_fallback,
+            fp_fallback: walk.fp_fallback || walk.unchecked,
         }
     }
 
@@ -215,6 +228,8 @@ struct Walk<'a> {
     /// Index in `leaf_first` of the first user frame.
     first_user: usize,
     fp_fallback: bool,
+    /// Whether a rule was used whose analysis could not be checked.
+    unchecked: bool,
 }
 
 impl Walk<'_> {
@@ -264,14 +279,6 @@ impl Walk<'_> {
             }
             let caller = match self.caller(frame, &location, &mut state) {
                 Ok(Some(address)) => address,
-                // Without unwind information the null may be a local variable in a frame.
-                Ok(None) if !frame.is_return_address() && self.lacks_unwind_info(&location) => {
-                    match self.by_frame_pointer(frame, &mut state) {
-                        Ok(Some(address)) => address,
-                        Ok(None) => return None,
-                        Err(_) => return Some(Truncation::UnwindFailed),
-                    }
-                }
                 // Hand-written entry points use a null return address for the root.
                 Ok(None) | Err(Error::ReturnAddressIsNull) => return None,
                 // The ABI sets rbp to 0 at the entry point, which is usually assembly without

@@ -5,8 +5,11 @@ use framehop::{Error, FrameAddress, UnwindRegsNative, Unwinder as _};
 use super::{Unwinder, Walk};
 use crate::machine::{Backing, Mapping};
 use crate::trace::{CodeAddress, ModuleId};
-use crate::unwind::managed::{InFile, Registers, SampledProcess, StepError, UnwindRule};
+use crate::unwind::analysis::{Certainty, Finding};
+use crate::unwind::managed::{InFile, SampledProcess};
+use crate::unwind::rule::{Registers, StepError, UnwindRule};
 use crate::unwind::signal::Interrupted;
+use crate::unwind::uncovered::Source;
 
 /// Address outside the empty stack of [`Walk::caller_without_stack`].
 const NO_STACK: u64 = 8;
@@ -81,7 +84,11 @@ impl Walk<'_> {
                 if interrupted && let Some(rule) = self.instruction_rule(id, svma) {
                     return self.apply(rule, state);
                 }
-                return self.elf_caller(frame, id, svma, state);
+                return match self.source(id, svma) {
+                    Source::UnwindInformation => self.elf_caller(frame, id, svma, state),
+                    Source::Analysis(finding) => self.analyzed_caller(finding, frame, state),
+                    Source::None => self.likely_caller(frame, state),
+                };
             }
             UnwindSource::File(location) => {
                 managed.file_rule(&self.process, location, interrupted, time)
@@ -202,12 +209,87 @@ impl Walk<'_> {
         returns.then_some(interrupted)
     }
 
-    /// Returns whether code of an ELF file has no unwind information.
+    fn source(&mut self, id: ModuleId, svma: u64) -> Source {
+        let Unwinder {
+            modules,
+            uncovered,
+            time,
+            ..
+        } = &mut *self.unwinder;
+        uncovered.source((id, svma), self.process.files.file(id), modules, time)
+    }
+
+    /// Unwinds one frame by the result of an analysis. A call must precede the return address.
+    fn analyzed_caller(
+        &mut self,
+        finding: Finding,
+        frame: FrameAddress,
+        state: &mut UnwindRegsNative,
+    ) -> Result<Option<u64>, Error> {
+        let Finding::Caller(rule, certainty) = finding else {
+            return Ok(None);
+        };
+        let mut analyzed = *state;
+        let caller = self.apply(rule, &mut analyzed)?;
+        let is_checked = certainty == Certainty::Checked;
+        if !caller.map_or(is_checked, |caller| self.follows_call(caller)) {
+            return self.likely_caller(frame, state);
+        }
+        self.unchecked |= !is_checked;
+        *state = analyzed;
+        Ok(caller)
+    }
+
+    /// Unwinds one frame of code of which nothing is known.
     ///
-    /// framehop then unwinds callers by the frame pointer, which reads the stack.
-    pub(super) fn lacks_unwind_info(&mut self, location: &CodeLocation) -> bool {
-        let caller = self.caller_without_stack(location);
-        caller == Some(Err(Error::CouldNotReadStack(NO_STACK)))
+    /// At the leaf, the return address may be on top of the stack. Else the frame pointer may lead to
+    /// it. In both cases, a call precedes it.
+    fn likely_caller(
+        &mut self,
+        frame: FrameAddress,
+        state: &mut UnwindRegsNative,
+    ) -> Result<Option<u64>, Error> {
+        if let Some(rule) = UnwindRule::above_stack_pointer(8)
+            && !frame.is_return_address()
+        {
+            let mut returned = *state;
+            let caller = self.apply(rule, &mut returned)?;
+            if caller.is_some_and(|caller| self.follows_call(caller)) {
+                self.unchecked = true;
+                *state = returned;
+                return Ok(caller);
+            }
+        }
+        match self.by_frame_pointer(frame, state)? {
+            Some(caller) if !self.follows_call(caller) => Err(Error::DidNotAdvance),
+            caller => Ok(caller),
+        }
+    }
+
+    /// Returns whether a call precedes an address, or the kernel made it the return address of a
+    /// signal handler. JIT code is not read.
+    fn follows_call(&mut self, address: u64) -> bool {
+        let location = address.checked_sub(1).and_then(|call| self.locate(call));
+        let Some(location) = location else {
+            return false;
+        };
+        let UnwindSource::Elf(id, svma) = location.unwind_source else {
+            return true;
+        };
+        let file = self.process.files.file(id);
+        let Unwinder {
+            modules,
+            uncovered,
+            signals,
+            time,
+            ..
+        } = &mut *self.unwinder;
+        let segments = modules.segments(id, file, time);
+        let offset = segments.and_then(|segments| segments.file_offset_of(svma)?.checked_add(1));
+        offset.is_some_and(|offset| {
+            uncovered.follows_call((id, svma), &file.content, offset)
+                || signals.returns_from_signal(id, &file.content, offset)
+        })
     }
 
     /// Unwinds a caller frame in an ELF file without a stack. Returns `None` for other code.

@@ -45,6 +45,9 @@ fn elf_with_unwind_information() -> Vec<u8> {
     };
     section(1, [1, 1], 2048, 48); // with the terminator
     section(2, [11, 3], 2100, NAMES.len() as u64);
+    // The instructions before return addresses: call rax.
+    put(0x1fe, &[0xff, 0xd0]);
+    put(0x3fe, &[0xff, 0xd0]);
     put(2048, CIE);
     put(2072, FDE);
     put(2100, NAMES);
@@ -91,7 +94,9 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (WalkOutcome, usize) {
 
 #[test]
 fn unwinds_in_segment_at_end_of_address_space() {
-    let at_the_end = elf(u64::MAX - 0x802);
+    let mut at_the_end = elf(u64::MAX - 0x802);
+    // A call precedes each address.
+    at_the_end[0x200..].fill(0xe8);
     for caller in 0x7f0..0x810 {
         let stack = [STACK + 16, TEXT + caller, 0, TEXT + caller, 0, 0];
         let (walked, frames) = walk(&at_the_end, TEXT + 0x100, STACK, &stack);
@@ -127,7 +132,7 @@ fn continues_with_code_interrupted_by_signal() {
     stack[50] = TEXT + 0x400;
     // The handler, the trampoline, the interrupted code, its caller.
     let (walked, frames) = walk(&library, TEXT + 0x100, 0x1234, &stack);
-    assert_eq!((walked, frames), (WalkOutcome::default(), 4));
+    assert_eq!((walked.cut, frames), (None, 4));
     // A handler on an alternate signal stack: the stack of the interrupted code is not copied.
     save(0xa0, STACK - 800, &mut stack);
     let (walked, frames) = walk(&library, TEXT + 0x100, 0x1234, &stack);

@@ -6,18 +6,22 @@
 pub(super) enum Base {
     Rsp,
     Rbp,
+    /// The word at an offset from rsp contains the CFA, or an address near it.
+    LinkAtRsp,
+    /// The same, from rbp.
+    LinkAtRbp,
 }
 
 /// Stack pointer and frame pointer of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::unwind) struct Registers {
-    pub(in crate::unwind) sp: u64,
-    pub(in crate::unwind) bp: u64,
+pub(super) struct Registers {
+    pub(super) sp: u64,
+    pub(super) bp: u64,
 }
 
 /// Reason why a rule found no caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::unwind) enum StepError {
+pub(super) enum StepError {
     /// The rule reads the stack at an address that is not available.
     NoStack(u64),
     /// The rule computes an address where no caller's frame can be.
@@ -39,21 +43,29 @@ pub(in crate::unwind) enum StepError {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnwindRule {
-    cfa: i32,
-    /// Offset of the saved rbp from the CFA in units of 8 bytes; 0 if rbp was not saved.
-    rbp_words: i16,
-    base: Base,
+    /// Offset from the base register: of the CFA, or of the word that leads to it.
+    pub(super) cfa: i32,
+    /// Offset of the saved rbp in units of 8 bytes: from the CFA, or from the base register of a link;
+    /// [`UNSAVED`] if rbp was not saved.
+    pub(super) rbp_words: i16,
+    pub(super) base: Base,
+    /// Offset of the CFA from the content of a link, in units of 8 bytes.
+    link_words: i8,
 }
+
+/// Offset of an rbp that was not saved.
+const UNSAVED: i16 = i16::MIN;
 
 const _: () = assert!(size_of::<UnwindRule>() == 8 && size_of::<Option<UnwindRule>>() == 8);
 
 impl UnwindRule {
     /// The return address is on top of the stack: there is no frame yet, or no longer.
     #[cfg(test)]
-    pub(in crate::unwind) const RETURN: Self = Self {
+    pub(super) const RETURN: Self = Self {
         cfa: 8,
-        rbp_words: 0,
+        rbp_words: UNSAVED,
         base: Base::Rsp,
+        link_words: 0,
     };
 
     /// Creates a rule. `cfa` is relative to the base register, `saved_rbp` to the CFA.
@@ -61,7 +73,7 @@ impl UnwindRule {
     /// Returns `None` if no frame has this layout.
     pub(super) fn new(base: Base, cfa: i64, saved_rbp: Option<i64>) -> Option<Self> {
         let rbp_words = match saved_rbp {
-            None => 0,
+            None => UNSAVED,
             // The return address occupies the word below the CFA.
             Some(offset) if offset > -16 || offset % 8 != 0 => return None,
             Some(offset) => i16::try_from(offset / 8).ok()?,
@@ -70,38 +82,73 @@ impl UnwindRule {
             cfa: i32::try_from(cfa).ok()?,
             rbp_words,
             base,
+            link_words: 0,
+        })
+    }
+
+    /// Creates a rule of an aligned frame. A word at `link` from the base register contains an
+    /// address, and the CFA is `beyond` bytes above that. `saved_rbp` is relative to the register.
+    ///
+    /// Returns `None` if no frame has this layout.
+    pub(super) fn linked(
+        base: Base,
+        link: i64,
+        beyond: i64,
+        saved_rbp: Option<i64>,
+    ) -> Option<Self> {
+        let words = |bytes: i64| (bytes % 8 == 0).then_some(bytes / 8);
+        Some(Self {
+            cfa: i32::try_from(link).ok()?,
+            rbp_words: match saved_rbp {
+                None => UNSAVED,
+                Some(offset) => i16::try_from(words(offset)?).ok()?,
+            },
+            base: match base {
+                Base::Rsp | Base::LinkAtRsp => Base::LinkAtRsp,
+                Base::Rbp | Base::LinkAtRbp => Base::LinkAtRbp,
+            },
+            link_words: i8::try_from(words(beyond)?).ok()?,
         })
     }
 
     /// Creates a rule with the CFA at rsp plus `bytes` and rbp unchanged.
-    pub(in crate::unwind) fn above_stack_pointer(bytes: i64) -> Option<Self> {
+    pub(super) fn above_stack_pointer(bytes: i64) -> Option<Self> {
         (bytes >= 8)
             .then(|| Self::new(Base::Rsp, bytes, None))
             .flatten()
     }
 
     /// Returns the return address and the caller's registers. `read` returns words of the stack.
-    pub(in crate::unwind) fn step(
+    pub(super) fn step(
         self,
         registers: Registers,
         read: impl Fn(u64) -> Option<u64>,
     ) -> Result<(u64, Registers), StepError> {
-        let base = match self.base {
-            Base::Rsp => registers.sp,
-            Base::Rbp => registers.bp,
-        };
-        let cfa = base
-            .checked_add_signed(self.cfa.into())
-            .filter(|cfa| *cfa > registers.sp && cfa % 8 == 0)
-            .ok_or(StepError::InvalidFrame)?;
         let word = |address: Option<u64>| {
             let address = address.ok_or(StepError::InvalidFrame)?;
             read(address).ok_or(StepError::NoStack(address))
         };
+        let (register, is_link) = match self.base {
+            Base::Rsp => (registers.sp, false),
+            Base::Rbp => (registers.bp, false),
+            Base::LinkAtRsp => (registers.sp, true),
+            Base::LinkAtRbp => (registers.bp, true),
+        };
+        let cfa = register.checked_add_signed(self.cfa.into());
+        let cfa = match is_link {
+            false => cfa,
+            true => word(cfa)?.checked_add_signed(i64::from(self.link_words) * 8),
+        };
+        let cfa = cfa
+            .filter(|cfa| *cfa > registers.sp && cfa % 8 == 0)
+            .ok_or(StepError::InvalidFrame)?;
         let return_address = word(cfa.checked_sub(8))?;
         let bp = match self.rbp_words {
-            0 => registers.bp,
-            words => word(cfa.checked_add_signed(i64::from(words) * 8))?,
+            UNSAVED => registers.bp,
+            words => {
+                let base = if is_link { register } else { cfa };
+                word(base.checked_add_signed(i64::from(words) * 8))?
+            }
         };
         Ok((return_address, Registers { sp: cfa, bp }))
     }

@@ -1,0 +1,190 @@
+//! A thread that analyzes code, beside the one that reads the ring buffers.
+//!
+//! The thread drops its capabilities: it reads only files that are open already.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use perfcollect_symbols::elf::ElfFile;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Analysis, Finding};
+use crate::machine::drop_capabilities;
+use crate::trace::ModuleId;
+
+/// Maximum memory of all analyses. The current one is kept even if it exceeds that.
+const MAX_BYTES: usize = 64 << 20;
+/// Maximum number of instructions that wait for their analysis. The others are tried again.
+const MAX_PENDING: usize = 1024;
+/// Stack of the thread.
+const STACK_BYTES: usize = 512 << 10;
+/// Maximum time that a capture waits for one answer, and for the first answers together.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Part of the time that a capture may spend waiting.
+const WAITING_SHARE: u32 = 20;
+
+/// An instruction of a file.
+type Place = (ModuleId, u64);
+
+struct Query {
+    place: Place,
+    file: Arc<File>,
+}
+
+type Answer = (Place, Option<Finding>);
+
+/// Channels to and from the thread.
+struct Thread {
+    queries: Sender<Query>,
+    answers: Receiver<Answer>,
+}
+
+/// Queries the thread, which starts with the first query.
+#[derive(Default)]
+pub(in crate::unwind) struct Analyst {
+    thread: Option<Thread>,
+    /// Queries without an answer.
+    pending: FxHashSet<Place>,
+    /// Answers that came too late for their sample.
+    answers: FxHashMap<Place, Option<Finding>>,
+    /// Start of the first wait, and the time of all waits.
+    waited: Option<(Instant, Duration)>,
+    /// Whether the ring buffers are read meanwhile, so that the time of waiting is limited.
+    is_live: bool,
+}
+
+impl Analyst {
+    /// Creates an analyst. With `is_live`, it waits only a short time for an answer.
+    pub(in crate::unwind) fn new(is_live: bool) -> Self {
+        Self {
+            is_live,
+            ..Self::default()
+        }
+    }
+
+    /// Returns what an analysis shows about an instruction, or `None` if there is no answer yet.
+    pub(in crate::unwind) fn query(
+        &mut self,
+        place: Place,
+        file: &Arc<File>,
+    ) -> Option<Option<Finding>> {
+        if let Some(answer) = self.answers.remove(&place) {
+            return Some(answer);
+        }
+        if self.thread.is_none() {
+            self.thread = start();
+        }
+        let thread = self.thread.as_ref()?;
+        if self.pending.len() < MAX_PENDING && self.pending.insert(place) {
+            let file = Arc::clone(file);
+            thread.queries.send(Query { place, file }).ok()?;
+        }
+        self.wait_for(place)
+    }
+
+    fn wait_for(&mut self, place: Place) -> Option<Option<Finding>> {
+        let start = Instant::now();
+        let deadline = self.is_live.then(|| start + self.patience(start));
+        let mut found = None;
+        loop {
+            let answers = &self.thread.as_ref()?.answers;
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let answer = match left {
+                Some(left) => answers.recv_timeout(left),
+                None => answers.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            let Ok((answered, finding)) = answer else {
+                break;
+            };
+            self.pending.remove(&answered);
+            if answered == place {
+                found = Some(finding);
+                break;
+            }
+            if self.answers.len() < MAX_PENDING {
+                self.answers.insert(answered, finding);
+            }
+        }
+        if let Some((_, waited)) = &mut self.waited {
+            *waited += start.elapsed();
+        }
+        found
+    }
+
+    /// Returns how long it may wait now.
+    fn patience(&mut self, now: Instant) -> Duration {
+        let (since, waited) = *self.waited.get_or_insert((now, Duration::ZERO));
+        // The first file may take all of its patience at once.
+        let allowed = PATIENCE + now.duration_since(since) / WAITING_SHARE;
+        allowed.saturating_sub(waited).min(PATIENCE)
+    }
+}
+
+fn start() -> Option<Thread> {
+    let (queries, received) = channel::<Query>();
+    let (sender, answers) = channel();
+    thread::Builder::new()
+        .name("code analysis".into())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            drop_capabilities();
+            let mut analyses = Analyses::default();
+            while let Ok(Query { place, file }) = received.recv() {
+                if sender.send((place, analyses.at(place, file))).is_err() {
+                    return;
+                }
+            }
+        })
+        .ok()?;
+    Some(Thread { queries, answers })
+}
+
+/// The analyses of all files, within a memory budget.
+#[derive(Default)]
+struct Analyses {
+    /// Analysis, and number of its last use. Files that cannot be analyzed have none.
+    files: FxHashMap<ModuleId, (Option<Box<Analysis>>, u64)>,
+    clock: u64,
+}
+
+impl Analyses {
+    fn at(&mut self, (id, address): Place, file: Arc<File>) -> Option<Finding> {
+        self.clock += 1;
+        let entry = self.files.entry(id).or_insert_with(|| {
+            let elf = ElfFile::open_mapped(file).ok();
+            let ranges = elf.as_ref().and_then(|elf| elf.function_ranges().ok());
+            let analysis = elf.and_then(|elf| Analysis::new(&elf, ranges.as_ref()));
+            (analysis.map(Box::new), 0)
+        });
+        entry.1 = self.clock;
+        let finding = entry.0.as_mut()?.at(address);
+        self.evict_except(id);
+        finding
+    }
+
+    /// Drops the least recently used analyses, but never that of `current`.
+    fn evict_except(&mut self, current: ModuleId) {
+        let bytes = |analysis: &Option<Box<Analysis>>| {
+            analysis.as_ref().map_or(0, |analysis| analysis.bytes())
+        };
+        let mut total: usize = self
+            .files
+            .values()
+            .map(|(analysis, _)| bytes(analysis))
+            .sum();
+        while total > MAX_BYTES {
+            let others = self
+                .files
+                .iter()
+                .filter(|(id, (analysis, _))| **id != current && analysis.is_some());
+            let Some(oldest) = others.min_by_key(|(_, (_, used))| *used).map(|(id, _)| *id) else {
+                return;
+            };
+            let dropped = self.files.remove(&oldest);
+            total -= dropped.map_or(0, |(analysis, _)| bytes(&analysis));
+        }
+    }
+}

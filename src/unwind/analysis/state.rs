@@ -1,0 +1,245 @@
+//! What is known about registers and the stack at an instruction.
+
+use iced_x86::Register;
+
+/// Number of general-purpose registers.
+const REGISTERS: usize = 16;
+pub(super) const RAX: u8 = 0;
+pub(super) const RCX: u8 = 1;
+pub(super) const RDX: u8 = 2;
+pub(super) const RBX: u8 = 3;
+pub(super) const RSP: u8 = 4;
+pub(super) const RBP: u8 = 5;
+/// Registers that a function restores (System V ABI for x86-64, "Register Usage").
+pub(super) const CALLEE_SAVED: [u8; 6] = [RBX, RBP, 12, 13, 14, 15];
+/// Registers that a call may change.
+const CALLER_SAVED: [u8; 9] = [RAX, RCX, RDX, 6, 7, 8, 9, 10, 11];
+/// Limit of known stack words of a function. More of them are unknown.
+const MAX_SLOTS: usize = 64;
+
+/// A value of 8 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Any value.
+    #[default]
+    Unknown,
+    /// The value of a callee-saved register in the caller.
+    Entry(u8),
+    /// An address relative to the CFA, the stack pointer after the return.
+    Cfa(i64),
+    /// An address relative to one whose distance from the CFA is unknown, as the stack was aligned or
+    /// got a variable size. A state has one of these.
+    Aligned(i64),
+    /// A number.
+    Constant(u64),
+    /// An entry of a table of 32-bit offsets at an address.
+    Offset(u64),
+    /// The sum of such an entry and a number: table, number.
+    Sum(u64, u64),
+    /// An entry of a table of 64-bit addresses at an address.
+    Target(u64),
+}
+
+impl Value {
+    /// Adds a number.
+    pub(super) fn plus(self, number: i64) -> Self {
+        match self {
+            Self::Cfa(offset) => offset.checked_add(number).map_or(Self::Unknown, Self::Cfa),
+            Self::Aligned(offset) => {
+                let sum = offset.checked_add(number);
+                sum.map_or(Self::Unknown, Self::Aligned)
+            }
+            Self::Constant(value) => Self::Constant(value.wrapping_add_signed(number)),
+            value if number == 0 => value,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// A stack word: its address, which is relative to the CFA or an aligned one, and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    address: Value,
+    value: Value,
+}
+
+/// Registers and stack before an instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    registers: [Value; REGISTERS],
+    slots: Vec<Slot>,
+    /// The number that a register was last compared with.
+    pub(super) compared: Option<u64>,
+}
+
+impl State {
+    /// Returns the state at the first instruction of a function.
+    pub(super) fn entry() -> Self {
+        let mut registers = [Value::Unknown; REGISTERS];
+        for register in CALLEE_SAVED {
+            registers[usize::from(register)] = Value::Entry(register);
+        }
+        registers[usize::from(RSP)] = Value::Cfa(-8);
+        Self {
+            registers,
+            slots: Vec::new(),
+            compared: None,
+        }
+    }
+
+    pub(super) fn get(&self, register: u8) -> Value {
+        self.registers
+            .get(usize::from(register))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Returns the value of a 64-bit general-purpose register.
+    pub(super) fn of(&self, register: Register) -> Value {
+        match register.is_gpr64() {
+            true => self.get(register.number() as u8),
+            false => Value::Unknown,
+        }
+    }
+
+    pub(super) fn set(&mut self, register: u8, value: Value) {
+        if register == RSP && !matches!(value, Value::Cfa(_) | Value::Aligned(_)) {
+            return self.lose_stack_pointer();
+        }
+        if let Some(old) = self.registers.get_mut(usize::from(register)) {
+            *old = value;
+        }
+    }
+
+    /// Gives the stack pointer an unknown value, to which later ones are relative.
+    pub(super) fn lose_stack_pointer(&mut self) {
+        let is_aligned = |value: &Value| matches!(value, Value::Aligned(_));
+        // An aligned frame pointer leads to the CFA, and must stay so.
+        if is_aligned(&self.get(RBP)) {
+            self.registers[usize::from(RSP)] = Value::Unknown;
+            return;
+        }
+        for value in self.registers.iter_mut().filter(|value| is_aligned(value)) {
+            *value = Value::Unknown;
+        }
+        let is_lost = |slot: &Slot| is_aligned(&slot.address) || is_aligned(&slot.value);
+        self.slots.retain(|slot| !is_lost(slot));
+        self.registers[usize::from(RSP)] = Value::Aligned(0);
+    }
+
+    /// Moves the stack pointer.
+    pub(super) fn move_stack_pointer(&mut self, bytes: i64) {
+        self.set(RSP, self.get(RSP).plus(bytes));
+    }
+
+    /// Returns the word at an address.
+    pub(super) fn load(&self, address: Value) -> Value {
+        let slot = self.slots.iter().find(|slot| slot.address == address);
+        slot.map_or(Value::Unknown, |slot| slot.value)
+    }
+
+    /// Stores a value of `size` bytes at an address. Other addresses are not those of known words.
+    pub(super) fn store(&mut self, address: Value, size: usize, value: Value) {
+        let distance = |slot: &Slot| match (slot.address, address) {
+            (Value::Cfa(slot), Value::Cfa(stored)) => stored.checked_sub(slot),
+            (Value::Aligned(slot), Value::Aligned(stored)) => stored.checked_sub(slot),
+            _ => None,
+        };
+        let size_bytes = i64::try_from(size).unwrap_or(i64::MAX);
+        let is_hit = |slot: &Slot| {
+            distance(slot)
+                .is_some_and(|distance| distance < 8 && distance.saturating_add(size_bytes) > 0)
+        };
+        self.slots.retain(|slot| !is_hit(slot));
+        let is_stack = matches!(address, Value::Cfa(_) | Value::Aligned(_));
+        if is_stack && size == 8 && value != Value::Unknown && self.slots.len() < MAX_SLOTS {
+            self.slots.push(Slot { address, value });
+            self.slots.sort_unstable_by_key(|slot| match slot.address {
+                Value::Cfa(offset) => (0, offset),
+                Value::Aligned(offset) => (1, offset),
+                _ => (2, 0),
+            });
+        }
+    }
+
+    /// Applies what a called function may change: registers, and the stack below the stack pointer.
+    pub(super) fn call(&mut self) {
+        for register in CALLER_SAVED {
+            self.set(register, Value::Unknown);
+        }
+        self.compared = None;
+        let sp = self.get(RSP);
+        let is_below = |address: Value| match (address, sp) {
+            (Value::Cfa(address), Value::Cfa(sp)) => address < sp,
+            (Value::Aligned(address), Value::Aligned(sp)) => address < sp,
+            _ => false,
+        };
+        self.slots.retain(|slot| !is_below(slot.address));
+    }
+
+    /// Returns what holds in both states.
+    pub(super) fn join(&mut self, other: &Self) {
+        for (own, other) in self.registers.iter_mut().zip(&other.registers) {
+            if own != other {
+                *own = Value::Unknown;
+            }
+        }
+        self.slots.retain(|slot| other.slots.contains(slot));
+        if self.compared != other.compared {
+            self.compared = None;
+        }
+    }
+
+    /// Returns whether the function can return here: all that the caller needs is as at its entry.
+    pub(super) fn can_return(&self) -> bool {
+        self.get(RSP) == Value::Cfa(-8)
+            && CALLEE_SAVED
+                .iter()
+                .all(|register| self.get(*register) == Value::Entry(*register))
+    }
+
+    /// Returns where the caller's value of a register is saved, relative to the CFA.
+    pub(super) fn saved(&self, register: u8) -> Option<i64> {
+        let lowest = match self.get(RSP) {
+            Value::Cfa(sp) => sp,
+            _ => i64::MIN,
+        };
+        let saved = self
+            .slots
+            .iter()
+            .filter(|slot| slot.value == Value::Entry(register));
+        let mut saved = saved.filter_map(|slot| match slot.address {
+            Value::Cfa(offset) if offset >= lowest => Some(offset),
+            _ => None,
+        });
+        saved.next_back()
+    }
+
+    /// Returns whether the caller's value of a register is in any stack word.
+    pub(super) fn is_saved(&self, register: u8) -> bool {
+        self.slots
+            .iter()
+            .any(|slot| slot.value == Value::Entry(register))
+    }
+
+    /// Returns the stack words relative to an aligned address that contain an address relative to the
+    /// CFA: the two offsets.
+    pub(super) fn aligned_links(&self) -> impl Iterator<Item = (i64, i64)> {
+        self.slots
+            .iter()
+            .filter_map(|slot| match (slot.address, slot.value) {
+                (Value::Aligned(at), Value::Cfa(offset)) => Some((at, offset)),
+                _ => None,
+            })
+    }
+
+    /// Returns where the caller's value of a register is saved, relative to the aligned address.
+    pub(super) fn saved_aligned(&self, register: u8) -> Option<i64> {
+        self.slots
+            .iter()
+            .find_map(|slot| match (slot.address, slot.value) {
+                (Value::Aligned(at), Value::Entry(saved)) if saved == register => Some(at),
+                _ => None,
+            })
+    }
+}

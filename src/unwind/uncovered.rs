@@ -1,0 +1,173 @@
+//! Code of ELF files without unwind information, and the rules that an analysis finds for it.
+
+use std::os::unix::fs::FileExt;
+
+use rustc_hash::FxHashMap;
+
+use super::analysis::{Analyst, Finding};
+use super::modules::Modules;
+use super::owner_time::OwnerTime;
+use crate::machine::{CodeFile, Content};
+use crate::trace::ModuleId;
+
+/// Number of slots of the cache. Stacks of a server contain some thousand distinct instructions.
+const ENTRIES: usize = 1 << 14;
+/// Maximum number of cached return addresses. The cache is cleared when it is full.
+const MAX_CALLS: usize = 1 << 14;
+/// Longest call instruction that compilers use: opcode, ModRM, SIB, 4 bytes, after a REX prefix.
+const MAX_CALL_BYTES: usize = 8;
+
+/// How to unwind an instruction of an ELF file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// By the unwind information of the file.
+    UnwindInformation,
+    /// By the result of an analysis.
+    Analysis(Finding),
+    /// By the frame pointer: nothing is known.
+    None,
+}
+
+#[derive(Clone, Copy)]
+struct Cached {
+    svma: u64,
+    id: ModuleId,
+    source: Source,
+}
+
+/// Sources of unwind rules by instruction.
+pub(super) struct Uncovered {
+    cache: Box<[Option<Cached>]>,
+    analyst: Analyst,
+    /// Whether a call precedes an address.
+    calls: FxHashMap<(ModuleId, u64), bool>,
+}
+
+impl Default for Uncovered {
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl Uncovered {
+    pub(super) fn new(is_live: bool) -> Self {
+        Self {
+            cache: vec![None; ENTRIES].into(),
+            analyst: Analyst::new(is_live),
+            calls: FxHashMap::default(),
+        }
+    }
+
+    /// Returns how to unwind an instruction.
+    pub(super) fn source(
+        &mut self,
+        (id, svma): (ModuleId, u64),
+        file: &CodeFile,
+        modules: &mut Modules,
+        time: &mut OwnerTime,
+    ) -> Source {
+        let mixed = (svma ^ u64::from(id.0) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let index = (mixed >> (u64::BITS - ENTRIES.trailing_zeros())) as usize;
+        if let Some(Some(cached)) = self.cache.get(index)
+            && cached.svma == svma
+            && cached.id == id
+        {
+            return cached.source;
+        }
+        let Some(module) = modules.read(id, file, time) else {
+            return Source::UnwindInformation;
+        };
+        let source = match (module.covers(svma), &file.content) {
+            (false, Content::File(file)) => match self.analyst.query((id, svma), file) {
+                Some(Some(finding)) => Source::Analysis(finding),
+                Some(None) => Source::None,
+                // The next sample there may have the answer.
+                None => return Source::None,
+            },
+            _ => Source::UnwindInformation,
+        };
+        if let Some(slot) = self.cache.get_mut(index) {
+            *slot = Some(Cached { svma, id, source });
+        }
+        source
+    }
+
+    /// Returns whether a call precedes the code at an address, which is at an offset in the file.
+    pub(super) fn follows_call(
+        &mut self,
+        place: (ModuleId, u64),
+        content: &Content,
+        offset: u64,
+    ) -> bool {
+        let Content::File(file) = content else {
+            return true;
+        };
+        if self.calls.len() >= MAX_CALLS {
+            self.calls.clear();
+        }
+        *self.calls.entry(place).or_insert_with(|| {
+            let mut code = [0; MAX_CALL_BYTES];
+            let length = offset.min(MAX_CALL_BYTES as u64) as usize;
+            let code = &mut code[MAX_CALL_BYTES - length..];
+            file.read_exact_at(code, offset - length as u64).is_ok() && ends_with_call(code)
+        })
+    }
+}
+
+/// Returns whether code ends with a call instruction (Intel SDM, volume 2, "CALL").
+///
+/// ```text
+/// e8 rel32                    call of an address
+/// [rex] ff /2 [sib] [disp]    call through a register or memory
+/// ```
+fn ends_with_call(code: &[u8]) -> bool {
+    let before = |bytes: usize| code.len().checked_sub(bytes).and_then(|at| code.get(at..));
+    if before(5).is_some_and(|call| call.first() == Some(&0xe8)) {
+        return true;
+    }
+    (2..=7).any(|length| {
+        let Some(&[0xff, modrm, ref rest @ ..]) = before(length) else {
+            return false;
+        };
+        let (mode, memory) = (modrm >> 6, modrm & 7);
+        let has_sib = mode != 3 && memory == 4;
+        let displacement = match mode {
+            0 if memory == 5 || has_sib && rest.first().is_some_and(|sib| sib & 7 == 5) => 4,
+            1 => 1,
+            2 => 4,
+            _ => 0,
+        };
+        modrm >> 3 & 7 == 2 && rest.len() == usize::from(has_sib) + displacement
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ends_with_call;
+
+    #[test]
+    fn recognizes_calls() {
+        for call in [
+            &[0xe8, 1, 2, 3, 4][..],
+            &[0xff, 0xd0],                               // call rax
+            &[0x41, 0xff, 0xd4],                         // call r12
+            &[0xff, 0x15, 1, 2, 3, 4],                   // call [rip+n]
+            &[0xff, 0x50, 8],                            // call [rax+8]
+            &[0xff, 0x14, 0xc8],                         // call [rax+rcx*8]
+            &[0xff, 0x14, 0x25, 1, 2, 3, 4],             // call [n]
+            &[0xff, 0x94, 0xc3, 1, 2, 3, 4],             // call [rbx+rax*8+n]
+            &[0x90, 0x90, 0x90, 0xff, 0x93, 1, 2, 3, 4], // call [rbx+n]
+        ] {
+            assert!(ends_with_call(call), "{call:x?}");
+        }
+        for other in [
+            &[][..],
+            &[0xe9, 1, 2, 3, 4],
+            &[0xff, 0xe0],
+            &[0xff, 0x25, 1, 2, 3, 4],
+            &[0xff, 0x50, 8, 0x90],
+        ] {
+            assert!(!ends_with_call(other), "{other:x?}");
+        }
+    }
+}
