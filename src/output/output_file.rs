@@ -100,7 +100,8 @@ impl OutputFile {
         let owner = FileOwner { uid, gid };
         let file = Self::new(path, place, older, |place| place.nameable_file(Some(owner)))?;
         let mode = match rustix::fs::fchown(&file.file, Some(uid), Some(gid)) {
-            Ok(()) => status.st_mode & 0o777,
+            // The sandbox denies files that all users can write.
+            Ok(()) => status.st_mode & 0o775,
             // The permissions of a group must not go to another one.
             Err(_) => status.st_mode & 0o700,
         };

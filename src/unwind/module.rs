@@ -20,7 +20,7 @@ use crate::machine::Content;
 
 /// Limit of the unwind information of an untrusted file without `.eh_frame_hdr`, in bytes. To sort
 /// its functions takes some 10 ms a MiB.
-const MAX_UNSORTED_BYTES: usize = 8 << 20;
+const MAX_UNSORTED_BYTES: usize = 2 << 20;
 
 /// Unwinder of one file.
 pub(super) type FileUnwinder = UnwinderNative<SectionBytes, MayAllocateDuringUnwind>;
@@ -85,8 +85,8 @@ pub(super) enum Rules {
     /// The file is trusted, or has no rules.
     #[default]
     Trusted,
-    /// No rule is longer. `None` if a rule takes unbounded time.
-    All(Option<usize>),
+    /// No rule is longer.
+    All(usize),
     /// Each rule has another size, which [`UnwindSections::rule_bytes`] returns.
     Each(Arc<UnwindSections>),
 }
@@ -139,8 +139,9 @@ impl ElfModule {
         if let Ok(sections) = elf.unwind_sections() {
             // framehop uses `.debug_frame` if there is no `.eh_frame`. Its functions are not indexed.
             let is_indexed = sections.eh_frame.is_some() || sections.debug_frame.is_none();
-            if module.add(Arc::new(sections), is_trusted) && is_indexed {
-                module.covered = elf.function_ranges().ok();
+            let covered = is_indexed.then(|| elf.function_ranges_of(&sections));
+            if module.add(Arc::new(sections), is_trusted) {
+                module.covered = covered;
             }
         }
         Some(module)
@@ -158,11 +159,13 @@ impl ElfModule {
             self.rules = match &sections.eh_frame_hdr {
                 Some(_) => Rules::Each(sections.clone()),
                 None if added > MAX_UNSORTED_BYTES => return false,
-                None => Rules::All(sections.rule_bytes(0)),
+                None => match sections.rule_bytes(0) {
+                    Some(longest) => Rules::All(longest),
+                    None => return false,
+                },
             };
         }
-        // The index of functions has its own copy of `.eh_frame`.
-        self.bytes += added + bytes(sections.eh_frame.as_ref());
+        self.bytes += added;
         let data = |section: SectionOf| {
             section(&sections).map(|_| SectionBytes {
                 sections: sections.clone(),

@@ -130,6 +130,21 @@ impl Modules {
         Some((self.get(id)?, rule_time))
     }
 
+    /// Returns whether the unwind information of a file covers an SVMA.
+    ///
+    /// Returns `None` if the file cannot be read, or the time of its owner is used up.
+    pub(super) fn covers(
+        &mut self,
+        id: ModuleId,
+        file: &CodeFile,
+        svma: u64,
+        time: &mut OwnerTime,
+    ) -> Option<bool> {
+        let owner = self.load(id, file, time)?;
+        let module = self.get(id)?;
+        time.read(owner, || module.covers(svma))
+    }
+
     /// Reads a file that is not cached. Returns its owner if that has a bound.
     fn load(
         &mut self,
@@ -172,14 +187,18 @@ impl Modules {
         };
         let bytes = match module.rules() {
             Rules::Trusted => 0,
-            Rules::All(longest) => (*longest)?,
-            Rules::Each(sections) => {
-                if self.rules.len() >= MAX_RULES {
-                    self.rules.clear();
+            Rules::All(longest) => *longest,
+            Rules::Each(sections) => match self.rules.get(&(id, svma)) {
+                Some(bytes) => (*bytes)?,
+                None => {
+                    if self.rules.len() >= MAX_RULES {
+                        self.rules.clear();
+                    }
+                    let bytes = time.read(Some(owner), || sections.rule_bytes(svma))?;
+                    self.rules.insert((id, svma), bytes);
+                    bytes?
                 }
-                let rule = self.rules.entry((id, svma));
-                (*rule.or_insert_with(|| sections.rule_bytes(svma)))?
-            }
+            },
         };
         if bytes <= SHORT_RULE_BYTES {
             return Some(None);

@@ -54,14 +54,24 @@ impl Account {
     }
 }
 
-/// The time that the files of each owner have taken.
+/// The time that the files of each owner have taken. By default, it is not bounded.
 #[derive(Debug, Default)]
 pub(super) struct OwnerTime {
+    /// Whether ring buffers are read meanwhile.
+    is_bounded: bool,
     all: Account,
     of_owner: FxHashMap<Owner, Account>,
 }
 
 impl OwnerTime {
+    /// Bounds the time.
+    pub(super) fn bounded() -> Self {
+        Self {
+            is_bounded: true,
+            ..Self::default()
+        }
+    }
+
     /// Reads something of an owner's file, whatever time was taken before.
     pub(super) fn charge<R>(&mut self, owner: Option<Owner>, read: impl FnOnce() -> R) -> R {
         let Some(owner) = owner else { return read() };
@@ -78,7 +88,9 @@ impl OwnerTime {
 
     /// Returns whether the time of an owner is used up, and notes it for the notices.
     pub(super) fn is_over(&mut self, owner: Option<Owner>) -> bool {
-        let Some(owner) = owner else { return false };
+        let Some(owner) = owner.filter(|_| self.is_bounded) else {
+            return false;
+        };
         let now = Instant::now();
         let account = self.of_owner.entry(owner).or_default();
         let is_over = account.is_over(OF_OWNER, now) || self.all.is_over(OF_ALL, now);
@@ -121,7 +133,7 @@ mod tests {
     #[test]
     fn bounds_the_time_of_each_owner_and_of_all() {
         let owner = |uid| Some(Owner::of_test(uid));
-        let mut time = OwnerTime::default();
+        let mut time = OwnerTime::bounded();
         let long = OF_OWNER.at_once + Duration::from_secs(1);
         time.add(Owner::of_test(7), long);
         assert_eq!(time.read(owner(7), || 1), None);
@@ -132,7 +144,7 @@ mod tests {
         let users: Vec<_> = notices.iter().map(|notice| &*notice.subject).collect();
         assert_eq!(users, ["7", "8"]);
 
-        let mut time = OwnerTime::default();
+        let mut time = OwnerTime::bounded();
         time.add(
             Owner::of_test(7),
             OF_OWNER.at_once + Duration::from_millis(100),

@@ -74,10 +74,10 @@ impl Uncovered {
         {
             return cached.source;
         }
-        let Some(module) = modules.read(id, file, time) else {
+        let Some(is_covered) = modules.covers(id, file, svma, time) else {
             return Source::UnwindInformation;
         };
-        let source = match (module.covers(svma), &file.content) {
+        let source = match (is_covered, &file.content) {
             (false, Content::File(file)) => match self.analyst.query((id, svma), file) {
                 Some(Some(finding)) => Source::Analysis(finding),
                 Some(None) => Source::None,

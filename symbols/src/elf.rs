@@ -31,6 +31,7 @@ use crate::table::SymbolTable;
 use headers::Headers;
 use source::Source;
 
+mod cie;
 mod code;
 mod contents;
 mod dwarf;
@@ -264,6 +265,16 @@ impl ElfFile {
         FunctionRanges::read(&self.source, &self.headers)
     }
 
+    /// Returns the same address ranges from sections that [`ElfFile::unwind_sections`] has read.
+    #[must_use]
+    pub fn function_ranges_of(&self, sections: &UnwindSections) -> FunctionRanges {
+        FunctionRanges::new(
+            sections.eh_frame.clone(),
+            sections.eh_frame_hdr.clone(),
+            &self.headers,
+        )
+    }
+
     /// Returns whether the file has `.debug_info`.
     #[must_use]
     pub fn has_debug_info(&self) -> bool {
@@ -328,7 +339,7 @@ impl ElfFile {
     /// Returns `None` for other machines.
     ///
     /// # Errors
-    /// The segments are larger than 128 MiB, or a part is outside the file.
+    /// The segments are larger than 64 MiB, or a part is outside the file.
     pub fn code_image(&self) -> Result<Option<CodeImage>, ElfError> {
         CodeImage::read(&self.source, &self.headers)
     }
@@ -351,7 +362,7 @@ impl ElfFile {
         .ok()?;
         Some(Section {
             address: section.address,
-            data,
+            data: data.into(),
         })
     }
 }

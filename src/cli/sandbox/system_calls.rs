@@ -7,7 +7,7 @@ use seccompiler::SeccompCmpArgLen::Dword;
 use seccompiler::SeccompCmpOp::{MaskedEq, Ne};
 use seccompiler::{
     BpfProgram, Error, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule,
-    apply_filter_all_threads,
+    apply_filter_all_threads, sock_filter,
 };
 
 /// System calls without a use once a capture has started.
@@ -79,8 +79,7 @@ const UNUSED: &[c_long] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
-    // Signals with other calls than `kill` and `tkill`, see below.
-    libc::SYS_tgkill,
+    // Signals with other calls than those below.
     libc::SYS_rt_sigqueueinfo,
     libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_pidfd_send_signal,
@@ -138,8 +137,14 @@ pub(super) fn program(phase: Phase, owners: &[u32]) -> Result<BpfProgram, Error>
         rules.insert(call, vec![SeccompRule::new(vec![denied])?]);
     }
     // Signal 0 tests whether a process exists. `abort` sends the other one to its thread.
-    for (call, signal) in [(libc::SYS_kill, 0), (libc::SYS_tkill, libc::SIGABRT as u64)] {
-        let denied = SeccompCondition::new(1, Dword, Ne, signal)?;
+    let abort = libc::SIGABRT as u64;
+    let sent = [
+        (libc::SYS_kill, 1, 0),
+        (libc::SYS_tkill, 1, abort),
+        (libc::SYS_tgkill, 2, abort),
+    ];
+    for (call, argument, signal) in sent {
+        let denied = SeccompCondition::new(argument, Dword, Ne, signal)?;
         rules.insert(call, vec![SeccompRule::new(vec![denied])?]);
     }
     // Set-user-ID files, and files that all users can write.
@@ -160,5 +165,27 @@ pub(super) fn program(phase: Phase, owners: &[u32]) -> Result<BpfProgram, Error>
         SeccompAction::Errno(libc::EPERM as u32),
         std::env::consts::ARCH.try_into()?,
     )?;
-    Ok(filter.try_into()?)
+    let rules: BpfProgram = filter.try_into()?;
+    Ok(DENY_X32.into_iter().chain(rules).collect())
+}
+
+/// Denies all calls of the x32 ABI, which have other numbers (`__X32_SYSCALL_BIT` of Linux' `asm/unistd.h`).
+const DENY_X32: [sock_filter; 3] = [
+    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+    instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, 0x4000_0000),
+    instruction(
+        libc::BPF_RET | libc::BPF_K,
+        0,
+        libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+    ),
+];
+
+/// `skipped` instructions follow that are not executed if a condition is false.
+const fn instruction(code: u32, skipped: u8, k: u32) -> sock_filter {
+    sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: skipped,
+        k,
+    }
 }

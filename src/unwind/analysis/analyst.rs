@@ -12,11 +12,13 @@ use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Analysis, Finding};
-use crate::machine::drop_capabilities;
+use crate::machine::{drop_capabilities, reset_thread_priority};
 use crate::trace::ModuleId;
 
 /// Maximum memory of all analyses. The current one is kept even if it exceeds that.
-const MAX_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 96 << 20;
+/// Maximum number of times that the code of a file is read, as others need the memory meanwhile.
+const MAX_READS: u32 = 3;
 /// Maximum number of instructions that wait for their analysis. The others are tried again.
 const MAX_PENDING: usize = 1024;
 /// Stack of the thread.
@@ -78,9 +80,13 @@ impl Analyst {
             self.thread = start();
         }
         let thread = self.thread.as_ref()?;
-        if self.pending.len() < MAX_PENDING && self.pending.insert(place) {
+        if !self.pending.contains(&place) {
+            if self.pending.len() >= MAX_PENDING {
+                return None;
+            }
             let file = Arc::clone(file);
             thread.queries.send(Query { place, file }).ok()?;
+            self.pending.insert(place);
         }
         self.wait_for(place)
     }
@@ -104,9 +110,11 @@ impl Analyst {
                 found = Some(finding);
                 break;
             }
-            if self.answers.len() < MAX_PENDING {
-                self.answers.insert(answered, finding);
+            // Most belong to code that is not sampled again.
+            if self.answers.len() >= MAX_PENDING {
+                self.answers.clear();
             }
+            self.answers.insert(answered, finding);
         }
         if let Some((_, waited)) = &mut self.waited {
             *waited += start.elapsed();
@@ -130,6 +138,7 @@ fn start() -> Option<Thread> {
         .name("code analysis".into())
         .stack_size(STACK_BYTES)
         .spawn(move || {
+            reset_thread_priority();
             drop_capabilities();
             let mut analyses = Analyses::default();
             while let Ok(Query { place, file }) = received.recv() {
@@ -145,46 +154,62 @@ fn start() -> Option<Thread> {
 /// The analyses of all files, within a memory budget.
 #[derive(Default)]
 struct Analyses {
-    /// Analysis, and number of its last use. Files that cannot be analyzed have none.
-    files: FxHashMap<ModuleId, (Option<Box<Analysis>>, u64)>,
+    files: FxHashMap<ModuleId, Analyzed>,
     clock: u64,
+}
+
+#[derive(Default)]
+struct Analyzed {
+    /// `None` also for files that cannot be analyzed.
+    analysis: Option<Box<Analysis>>,
+    reads: u32,
+    /// Number of its last use.
+    used: u64,
+}
+
+impl Analyzed {
+    fn read(&mut self, file: Arc<File>) {
+        self.reads += 1;
+        let elf = ElfFile::open_mapped(file).ok();
+        let ranges = elf.as_ref().and_then(|elf| elf.function_ranges().ok());
+        let analysis = elf.and_then(|elf| Analysis::new(&elf, ranges.as_ref()));
+        self.analysis = analysis.map(Box::new);
+        if self.analysis.is_none() {
+            self.reads = MAX_READS;
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.analysis
+            .as_ref()
+            .map_or(0, |analysis| analysis.bytes())
+    }
 }
 
 impl Analyses {
     fn at(&mut self, (id, address): Place, file: Arc<File>) -> Option<Finding> {
         self.clock += 1;
-        let entry = self.files.entry(id).or_insert_with(|| {
-            let elf = ElfFile::open_mapped(file).ok();
-            let ranges = elf.as_ref().and_then(|elf| elf.function_ranges().ok());
-            let analysis = elf.and_then(|elf| Analysis::new(&elf, ranges.as_ref()));
-            (analysis.map(Box::new), 0)
-        });
-        entry.1 = self.clock;
-        let finding = entry.0.as_mut()?.at(address);
+        let analyzed = self.files.entry(id).or_default();
+        analyzed.used = self.clock;
+        if analyzed.analysis.is_none() && analyzed.reads < MAX_READS {
+            analyzed.read(file);
+        }
+        let finding = analyzed.analysis.as_mut()?.at(address);
         self.evict_except(id);
         finding
     }
 
     /// Drops the least recently used analyses, but never that of `current`.
     fn evict_except(&mut self, current: ModuleId) {
-        let bytes = |analysis: &Option<Box<Analysis>>| {
-            analysis.as_ref().map_or(0, |analysis| analysis.bytes())
-        };
-        let mut total: usize = self
-            .files
-            .values()
-            .map(|(analysis, _)| bytes(analysis))
-            .sum();
+        let mut total: usize = self.files.values().map(Analyzed::bytes).sum();
         while total > MAX_BYTES {
-            let others = self
-                .files
-                .iter()
-                .filter(|(id, (analysis, _))| **id != current && analysis.is_some());
-            let Some(oldest) = others.min_by_key(|(_, (_, used))| *used).map(|(id, _)| *id) else {
+            let others = self.files.iter_mut();
+            let others = others.filter(|(id, file)| **id != current && file.analysis.is_some());
+            let Some((_, oldest)) = others.min_by_key(|(_, file)| file.used) else {
                 return;
             };
-            let dropped = self.files.remove(&oldest);
-            total -= dropped.map_or(0, |(analysis, _)| bytes(&analysis));
+            total -= oldest.bytes();
+            oldest.analysis = None;
         }
     }
 }

@@ -22,10 +22,11 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// Lowers the certainty.
-    pub(super) fn doubt(&mut self) {
-        if let Self::Caller(_, certainty) = self {
-            *certainty = Certainty::Likely;
+    /// Lowers the certainty. A root that is not certain is none.
+    pub(super) fn doubted(self) -> Option<Self> {
+        match self {
+            Self::Caller(rule, _) => Some(Self::Caller(rule, Certainty::Likely)),
+            Self::Root => None,
         }
     }
 }
@@ -63,5 +64,5 @@ fn linked_rule(state: &State) -> Option<UnwindRule> {
 /// The ABI recommends to set the frame pointer to 0 there (System V ABI for x86-64, "Process
 /// Initialization"). Nothing keeps the caller's one: there is none.
 pub(super) fn is_root(state: &State) -> bool {
-    state.get(RBP) == Value::Constant(0) && !state.is_saved(RBP)
+    state.get(RBP) == Value::Constant(0) && !state.has_entry_value(RBP)
 }

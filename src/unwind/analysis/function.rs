@@ -12,8 +12,11 @@ use super::state::{RBP, RSP, State, Value};
 use super::sweep::{is_near, is_padding};
 use super::transfer::Transfer;
 
-/// Limit of the decoded instructions of a function. The largest of libraries need some 50 000.
-const MAX_DECODED: usize = 400_000;
+/// Limit of the work for a function: decoded instructions, known stack words of states that are
+/// compared, entries of jump tables. The largest functions of libraries need some 100 000.
+const MAX_WORK: usize = 1_000_000;
+/// Limit of the blocks of a function. The largest of libraries have some 2 000.
+const MAX_BLOCKS: usize = 16 << 10;
 /// Limit of visits of a block.
 const MAX_VISITS: u32 = 40;
 /// Limit of the distance of a function's parts from its start, in bytes.
@@ -39,6 +42,8 @@ struct Block {
     /// The last call before it that must return to lead here.
     call: ReturnOf,
     visits: u32,
+    /// Whether it is in a list of blocks to follow.
+    is_queued: bool,
     /// Whether it is known only as code that a jump to unknown targets may reach.
     filled: bool,
     /// Exclusive end of the instructions that follow, when last visited.
@@ -54,11 +59,24 @@ pub(super) struct Analyzed {
     pub(super) checked: bool,
     /// Number of returns and tail calls.
     pub(super) exits: usize,
-    /// Number of decoded instructions.
-    pub(super) decoded: usize,
+    /// What it took: decoded instructions, mostly.
+    pub(super) work: usize,
     /// Offsets of the frame pointer from the CFA, by instruction.
     #[cfg(test)]
     pub(super) frame_pointers: Vec<(u64, i64)>,
+}
+
+impl Analyzed {
+    /// Lowers the certainty of all findings.
+    pub(super) fn doubt(&mut self) {
+        self.rows.retain_mut(|row| match row.finding.doubted() {
+            Some(doubted) => {
+                row.finding = doubted;
+                true
+            }
+            None => false,
+        });
+    }
 }
 
 /// Analysis of one function.
@@ -71,9 +89,11 @@ pub(super) struct Function<'a> {
     blocks: BTreeMap<u64, Block>,
     strong: Vec<u64>,
     weak: Vec<u64>,
-    /// States of jumps whose targets are unknown.
-    dispatches: Vec<State>,
-    decoded: usize,
+    /// What holds at all jumps whose targets are unknown.
+    dispatch: Option<State>,
+    /// Code before it was reached, or cannot be entered.
+    filled_to: u64,
+    work: usize,
     conflicts: bool,
     /// Addresses after calls that do not return, as other paths contradict what follows.
     dead: HashSet<u64>,
@@ -103,9 +123,9 @@ impl<'a> Function<'a> {
     /// Analyzes the function at an address.
     pub(super) fn analyze(module: &'a Module, start: u64) -> Analyzed {
         let mut dead = HashSet::new();
-        let mut decoded = 0;
+        let mut work = 0;
         loop {
-            let mut function = Self::new(module, start, std::mem::take(&mut dead), decoded);
+            let mut function = Self::new(module, start, std::mem::take(&mut dead), work);
             function.enter(start, State::entry(), None);
             while function.follow() && function.fill() {}
             let Some(call) = function
@@ -114,13 +134,13 @@ impl<'a> Function<'a> {
             else {
                 return function.result();
             };
-            decoded = function.decoded;
+            work = function.work;
             dead = function.dead;
             dead.insert(call);
         }
     }
 
-    fn new(module: &'a Module, start: u64, dead: HashSet<u64>, decoded: usize) -> Self {
+    fn new(module: &'a Module, start: u64, dead: HashSet<u64>, work: usize) -> Self {
         let end = module.starts.after(start).unwrap_or(u64::MAX);
         Self {
             module,
@@ -130,8 +150,9 @@ impl<'a> Function<'a> {
             blocks: BTreeMap::new(),
             strong: Vec::new(),
             weak: Vec::new(),
-            dispatches: Vec::new(),
-            decoded,
+            dispatch: None,
+            filled_to: start,
+            work,
             conflicts: false,
             dead,
             contradicted: None,
@@ -141,6 +162,9 @@ impl<'a> Function<'a> {
 
     /// Enters a block with a state, which holds if the call before `call` returns.
     fn enter(&mut self, target: u64, state: State, call: ReturnOf) {
+        if !self.spend(state.weight()) {
+            return;
+        }
         if let Some(block) = self.blocks.get_mut(&target) {
             let (old, new) = (block.state.get(RSP), state.get(RSP));
             // With a frame pointer, the stack may have a variable size.
@@ -173,7 +197,8 @@ impl<'a> Function<'a> {
                 return;
             }
         } else {
-            if target.abs_diff(self.start) > MAX_BYTES
+            if self.blocks.len() >= MAX_BLOCKS
+                || target.abs_diff(self.start) > MAX_BYTES
                 || self.module.image.code_at(target).is_none()
             {
                 self.conflicts = true;
@@ -189,6 +214,7 @@ impl<'a> Function<'a> {
                 state,
                 call,
                 visits: 0,
+                is_queued: false,
                 filled: self.is_filling,
                 end: target,
             };
@@ -198,13 +224,24 @@ impl<'a> Function<'a> {
     }
 
     fn push(&mut self, target: u64, call: ReturnOf) {
-        let list = match call {
-            Some(_) => &mut self.weak,
-            None => &mut self.strong,
-        };
-        if !list.contains(&target) {
-            list.push(target);
+        let is_queued = self
+            .blocks
+            .get_mut(&target)
+            .map(|block| &mut block.is_queued);
+        if is_queued.is_some_and(|is_queued| !std::mem::replace(is_queued, true)) {
+            match call {
+                Some(_) => self.weak.push(target),
+                None => self.strong.push(target),
+            }
         }
+    }
+
+    /// Counts work. Returns false if it is too much.
+    fn spend(&mut self, work: usize) -> bool {
+        self.work += work;
+        let is_little = self.work <= MAX_WORK;
+        self.conflicts |= !is_little;
+        is_little
     }
 
     /// Follows all blocks whose state changed. Returns false if there are too many instructions.
@@ -213,18 +250,17 @@ impl<'a> Function<'a> {
             if self.contradicted.is_some() {
                 return false;
             }
-            let Some(block) = self.blocks.get(&start) else {
+            let Some(block) = self.blocks.get_mut(&start) else {
                 continue;
             };
+            block.is_queued = false;
             let mut call = block.call;
             let mut state = block.state.clone();
             let mut end = start;
             let mut decoder = self.decoder(start);
             let mut instruction = Instruction::default();
             while decoder.can_decode() {
-                self.decoded += 1;
-                if self.decoded > MAX_DECODED {
-                    self.conflicts = true;
+                if !self.spend(1) {
                     return false;
                 }
                 decoder.decode_out(&mut instruction);
@@ -293,6 +329,8 @@ impl<'a> Function<'a> {
         let next = instruction.next_ip();
         match instruction.flow_control() {
             _ if instruction.is_invalid() => Next::Stop,
+            // The decoder counts system calls as calls.
+            _ if is_system_call(instruction) => Next::Through,
             FlowControl::Next | FlowControl::XbeginXabortXend => match instruction.mnemonic() {
                 Mnemonic::Hlt => Next::Stop,
                 _ => Next::Through,
@@ -340,7 +378,9 @@ impl<'a> Function<'a> {
             {
                 state.move_stack_pointer(-8);
             }
-            FlowControl::Call | FlowControl::IndirectCall => state.call(),
+            FlowControl::Call | FlowControl::IndirectCall if !is_system_call(instruction) => {
+                state.call();
+            }
             _ => self.transfer.apply(instruction, state),
         }
     }
@@ -351,11 +391,14 @@ impl<'a> Function<'a> {
             table.targets(self.module, &self.range, state.compared)
         });
         if targets.is_empty() {
-            if !self.dispatches.contains(state) {
-                self.dispatches.push(state.clone());
+            match &mut self.dispatch {
+                Some(all) => all.join(state),
+                None => self.dispatch = Some(state.clone()),
             }
+            self.spend(state.weight());
             return;
         }
+        self.spend(targets.len());
         let mut state = state.clone();
         state.compared = None;
         for target in targets {
@@ -367,37 +410,45 @@ impl<'a> Function<'a> {
     ///
     /// Returns whether there is one.
     fn fill(&mut self) -> bool {
-        let Some(mut state) = self.dispatches.first().cloned() else {
+        let Some(mut state) = self.dispatch.clone() else {
             return false;
         };
-        for other in self.dispatches.iter().skip(1) {
-            state.join(other);
-        }
         state.compared = None;
-        let mut at = self.start;
-        let inside = self.blocks.range(self.range.clone());
-        for (start, block) in inside {
-            if *start > at && self.enters_at(&mut at, *start) {
+        let mut at = self.filled_to;
+        let end = self.range.end;
+        // Blocks may overlap, so the one before may reach further.
+        let before = self.blocks.range(..at).next_back();
+        at = at.max(before.map_or(at, |(_, block)| block.end));
+        loop {
+            if at >= end {
+                return false;
+            }
+            let next = self.blocks.range(at..end).next();
+            let next = next.map(|(start, block)| (*start, block.end));
+            let gap_end = next.map_or(end, |(start, _)| start);
+            if at < gap_end && self.enters_at(&mut at, gap_end) {
                 break;
             }
-            at = at.max(block.end);
+            match next {
+                Some((start, block_end)) if self.spend(1) => {
+                    at = at.max(block_end).max(start.saturating_add(1));
+                }
+                _ => return false,
+            }
         }
-        let end = self.range.end;
-        if at >= end || !self.enters_at(&mut at, end) {
-            return false;
-        }
+        self.filled_to = at;
         self.is_filling = true;
         self.enter(at, state, Some(at));
         true
     }
 
     /// Moves an address over padding. Returns whether code follows before `end`.
-    fn enters_at(&self, at: &mut u64, end: u64) -> bool {
+    fn enters_at(&mut self, at: &mut u64, end: u64) -> bool {
         let mut decoder = self.decoder(*at);
         let mut instruction = Instruction::default();
         while decoder.can_decode() && *at < end {
             decoder.decode_out(&mut instruction);
-            if instruction.is_invalid() {
+            if instruction.is_invalid() || !self.spend(1) {
                 return false;
             }
             if !is_padding(&instruction) {
@@ -413,7 +464,7 @@ impl<'a> Function<'a> {
         let blocks = std::mem::take(&mut self.blocks);
         let mut result = Analyzed {
             checked: !self.conflicts,
-            decoded: self.decoded,
+            work: self.work,
             ..Analyzed::default()
         };
         let mut starts = blocks.keys().copied().skip(1);
@@ -435,13 +486,11 @@ impl<'a> Function<'a> {
                 }
                 let finding = match is_entry || is_root(&state) {
                     true => Some(Finding::Root),
-                    false => rule(&state).map(|rule| {
-                        let certainty = match block.filled {
-                            true => Certainty::Likely,
-                            false => Certainty::Checked,
-                        };
-                        Finding::Caller(rule, certainty)
-                    }),
+                    false => rule(&state).map(|rule| Finding::Caller(rule, Certainty::Checked)),
+                };
+                let finding = match block.filled && !is_entry {
+                    true => finding.and_then(Finding::doubted),
+                    false => finding,
                 };
                 if let Some(finding) = finding {
                     let row = Row {
@@ -459,9 +508,16 @@ impl<'a> Function<'a> {
                 self.apply(&instruction, &mut state);
             }
         }
-        if !result.checked {
-            result.rows.iter_mut().for_each(|row| row.finding.doubt());
+        if !result.checked && !is_entry {
+            result.doubt();
         }
         result
     }
+}
+
+fn is_system_call(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Syscall | Mnemonic::Sysenter
+    )
 }

@@ -4,6 +4,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 
 use super::module::Module;
 use super::sweep::is_near;
+use super::transfer::is_immediate;
 use crate::unwind::rule::{Base, UnwindRule};
 
 /// Limit of the instructions to a return.
@@ -55,6 +56,9 @@ pub(super) fn rule(module: &Module, address: u64) -> Option<UnwindRule> {
             Mnemonic::Leave => {
                 (base, above, saved) = (Base::Rbp, 8, Some(0));
                 continue;
+            }
+            Mnemonic::Add | Mnemonic::Sub if is_sp && !is_immediate(instruction.op1_kind()) => {
+                return None;
             }
             Mnemonic::Add if is_sp => instruction.immediate(1) as i64,
             Mnemonic::Sub if is_sp => (instruction.immediate(1) as i64).checked_neg()?,

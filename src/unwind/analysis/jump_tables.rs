@@ -52,10 +52,10 @@ impl JumpTable {
             if !function.contains(&target) || !module.sweep.is_instruction(target) {
                 break;
             }
-            if !targets.contains(&target) {
-                targets.push(target);
-            }
+            targets.push(target);
         }
+        targets.sort_unstable();
+        targets.dedup();
         targets
     }
 

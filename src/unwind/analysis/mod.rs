@@ -31,12 +31,12 @@ pub use finding::{Certainty, Finding};
 
 /// Limit of functions that are tried for one instruction.
 const MAX_TRIED: usize = 16;
-/// Limit of the rows of a file. libcoreclr.so has 260 000 if all functions are analyzed.
-const MAX_ROWS: usize = 1 << 20;
-/// Limit of the decoded instructions of a file, by its code. All functions of a library need one.
-const DECODED_PER_BYTE: usize = 40;
-/// The same for all files: ten seconds.
-const MAX_DECODED: usize = 100_000_000;
+/// Limit of the rows of a file. libcoreclr.so has 150 000 if all functions are analyzed.
+const MAX_ROWS: usize = 1 << 18;
+/// Limit of the work for a file, by its code. All functions of a library need two.
+const WORK_PER_BYTE: usize = 40;
+/// The same for any file: ten seconds.
+const MAX_WORK: usize = 100_000_000;
 /// Approximate size of a row, in bytes.
 const ROW_BYTES: usize = 64;
 
@@ -47,7 +47,7 @@ pub struct Analysis {
     rows: BTreeMap<u64, (u64, Finding)>,
     /// Starts of analyzed functions.
     analyzed: HashSet<u64>,
-    /// Number of instructions that may still be decoded.
+    /// Work that may still be done: instructions to decode, mostly.
     budget: usize,
     #[cfg(test)]
     frame_pointers: std::collections::HashMap<u64, i64>,
@@ -64,7 +64,7 @@ impl Analysis {
         let code = code.filter(|segment| segment.executable);
         let bytes: usize = code.map(|segment| segment.data.len()).sum();
         Some(Self {
-            budget: bytes.saturating_mul(DECODED_PER_BYTE).min(MAX_DECODED),
+            budget: bytes.saturating_mul(WORK_PER_BYTE).min(MAX_WORK),
             module,
             rows: BTreeMap::new(),
             analyzed: HashSet::new(),
@@ -75,10 +75,6 @@ impl Analysis {
 
     /// Returns what is known about a frame at an instruction, or within one: a call.
     pub fn at(&mut self, address: u64) -> Option<Finding> {
-        if self.rows.len() > MAX_ROWS {
-            self.rows.clear();
-            self.analyzed.clear();
-        }
         if let Some(finding) = self.found(address).filter(is_checked) {
             return Some(finding);
         }
@@ -136,18 +132,21 @@ impl Analysis {
 
     /// Analyzes a function once. A `candidate` counts only if what it does fits a function.
     fn analyze(&mut self, start: u64, candidate: bool) {
+        if self.rows.len() > MAX_ROWS {
+            self.rows.clear();
+        }
         if self.budget == 0 || !self.analyzed.insert(start) {
             return;
         }
         let mut analyzed = Function::analyze(&self.module, start);
-        self.budget = self.budget.saturating_sub(analyzed.decoded);
+        self.budget = self.budget.saturating_sub(analyzed.work);
         if candidate && !analyzed.checked {
             return;
         }
         // What never returns may be no function, unless something loads its address.
         let is_loaded = || self.module.sweep.loaded.binary_search(&start).is_ok();
         if candidate && analyzed.exits == 0 && !is_loaded() {
-            analyzed.rows.iter_mut().for_each(|row| row.finding.doubt());
+            analyzed.doubt();
         }
         #[cfg(test)]
         self.frame_pointers.extend(analyzed.frame_pointers);

@@ -72,7 +72,9 @@ impl Starts {
     ) -> Self {
         let mut strong: Vec<u64> = ranges.collect();
         strong.extend(&sweep.calls);
-        strong.extend(&image.pointers);
+        // The others may be labels, in tables of computed jumps.
+        let is_start = |pointer: &&u64| sweep.candidates.binary_search(pointer).is_ok();
+        strong.extend(image.pointers.iter().filter(is_start));
         strong.extend((image.entry != 0).then_some(image.entry));
         let mut no_return = HashSet::new();
         if let Ok(symbols) = elf.symbols() {

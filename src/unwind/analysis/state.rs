@@ -15,7 +15,7 @@ pub(super) const CALLEE_SAVED: [u8; 6] = [RBX, RBP, 12, 13, 14, 15];
 /// Registers that a call may change.
 const CALLER_SAVED: [u8; 9] = [RAX, RCX, RDX, 6, 7, 8, 9, 10, 11];
 /// Limit of known stack words of a function. More of them are unknown.
-const MAX_SLOTS: usize = 64;
+const MAX_SLOTS: usize = 32;
 
 /// A value of 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -215,11 +215,16 @@ impl State {
         saved.next_back()
     }
 
-    /// Returns whether the caller's value of a register is in any stack word.
-    pub(super) fn is_saved(&self, register: u8) -> bool {
-        self.slots
-            .iter()
-            .any(|slot| slot.value == Value::Entry(register))
+    /// Returns whether the caller's value of a register is in any register or stack word.
+    pub(super) fn has_entry_value(&self, register: u8) -> bool {
+        let words = self.slots.iter().map(|slot| slot.value);
+        let mut all = self.registers.iter().copied().chain(words);
+        all.any(|value| value == Value::Entry(register))
+    }
+
+    /// Returns a measure of the time to compare or copy it: 1 without stack words.
+    pub(super) fn weight(&self) -> usize {
+        1 + self.slots.len()
     }
 
     /// Returns the stack words relative to an aligned address that contain an address relative to the

@@ -3,6 +3,9 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use perfcollect_symbols::elf::CodeImage;
 
+/// Limit of the jumps, calls and loads of addresses. libcoreclr.so has 200 000 jumps.
+const MAX_REFERENCES: usize = 2 << 20;
+
 /// Bits of addresses of a segment.
 #[derive(Default)]
 struct Bits(Vec<u64>);
@@ -82,8 +85,9 @@ impl Sweep {
     fn add(&mut self, region: usize, start: u64, code: &[u8], image: &CodeImage) {
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
-        // Whether control cannot reach this address from the one before, and whether padding was there.
-        let (mut ended, mut padded) = (true, false);
+        // Whether control cannot reach this address from the one before, or only if a call returns, and
+        // whether padding was there.
+        let (mut ended, mut called, mut padded) = (true, false, false);
         while decoder.can_decode() {
             let at = decoder.position();
             decoder.decode_out(&mut instruction);
@@ -101,10 +105,16 @@ impl Sweep {
                 continue;
             }
             let ip = instruction.ip();
-            if ended && (padded || ip.is_multiple_of(16)) {
+            let is_aligned = ip.is_multiple_of(16);
+            let is_start = ended && (padded || is_aligned) || called && padded && is_aligned;
+            if is_start && self.candidates.len() < MAX_REFERENCES {
                 self.candidates.push(ip);
             }
             padded = false;
+            called = matches!(
+                instruction.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            );
             ended = matches!(
                 instruction.flow_control(),
                 FlowControl::Return
@@ -116,6 +126,9 @@ impl Sweep {
     }
 
     fn refer(&mut self, instruction: &Instruction, image: &CodeImage) {
+        if self.jumps.len() + self.calls.len() + self.loaded.len() >= MAX_REFERENCES {
+            return;
+        }
         let is_code = |address| image.code_at(address).is_some();
         match instruction.flow_control() {
             FlowControl::Call if is_near(instruction) => {

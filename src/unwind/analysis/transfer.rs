@@ -109,14 +109,10 @@ fn moves_value(instruction: &Instruction, state: &mut State) -> bool {
             state.move_stack_pointer(-8);
             state.store(state.get(RSP), 8, value);
         }
-        Mnemonic::Pop if instruction.stack_pointer_increment() == 8 => {
+        Mnemonic::Pop if is_64 => {
             let value = state.load(state.get(RSP));
             state.move_stack_pointer(8);
-            match first {
-                OpKind::Register if is_64 => state.set(number, value),
-                OpKind::Memory => state.store(address_of(instruction, state), 8, value),
-                _ => return false,
-            }
+            state.set(number, value);
         }
         Mnemonic::Mov if is_64 && second == OpKind::Register => {
             let value = state.of(from);
@@ -191,7 +187,19 @@ fn moves_value(instruction: &Instruction, state: &mut State) -> bool {
             state.move_stack_pointer(8);
             state.set(RBP, value);
         }
-        Mnemonic::Xchg if is_64 && second == OpKind::Register && from.is_gpr64() => {
+        Mnemonic::Enter => {
+            state.move_stack_pointer(-8);
+            state.store(state.get(RSP), 8, state.get(RBP));
+            state.set(RBP, state.get(RSP));
+            state.move_stack_pointer(-i64::from(instruction.immediate16()));
+        }
+        Mnemonic::Xchg
+            if is_64
+                && second == OpKind::Register
+                && from.is_gpr64()
+                && to != Register::RSP
+                && from != Register::RSP =>
+        {
             let (a, b) = (state.of(to), state.of(from));
             state.set(number, b);
             state.set(from.number() as u8, a);
@@ -205,7 +213,7 @@ fn moves_value(instruction: &Instruction, state: &mut State) -> bool {
     true
 }
 
-fn is_immediate(kind: OpKind) -> bool {
+pub(super) fn is_immediate(kind: OpKind) -> bool {
     matches!(
         kind,
         OpKind::Immediate8

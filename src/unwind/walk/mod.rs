@@ -59,11 +59,12 @@ pub struct WalkOutcome {
 }
 
 impl Unwinder {
-    /// Creates an unwinder of a running capture, which does not wait long for an analysis of code.
+    /// Creates an unwinder of a running capture, which does not spend long on one user's files.
     #[must_use]
     pub fn live() -> Self {
         Self {
             uncovered: Uncovered::new(true),
+            time: OwnerTime::bounded(),
             ..Self::default()
         }
     }

@@ -230,8 +230,11 @@ impl Walk<'_> {
             return Ok(None);
         };
         let mut analyzed = *state;
-        let caller = self.apply(rule, &mut analyzed)?;
         let is_checked = certainty == Certainty::Checked;
+        let caller = match self.apply(rule, &mut analyzed) {
+            Err(_) if !is_checked => return self.likely_caller(frame, state),
+            caller => caller?,
+        };
         if !caller.map_or(is_checked, |caller| self.follows_call(caller)) {
             return self.likely_caller(frame, state);
         }

@@ -9,11 +9,15 @@ use super::source::Source;
 use super::{ElfError, check_size};
 
 /// Limit of the bytes of all segments.
-const MAX_IMAGE_BYTES: u64 = 128 << 20;
+const MAX_IMAGE_BYTES: u64 = 64 << 20;
+/// Limit of the segments. Linkers make some five.
+const MAX_SEGMENTS: usize = 32;
 /// Limit of the relocations that contain an address of code.
 const MAX_POINTERS: usize = 1 << 20;
-/// Limit of a section of relocations, in bytes.
-const MAX_RELOCATIONS_BYTES: u64 = 64 << 20;
+/// Limit of the sections of relocations, in bytes. libcoreclr.so has 1 MB.
+const MAX_RELOCATIONS_BYTES: u64 = 32 << 20;
+/// Limit of the words of packed relocations.
+const MAX_WORDS: u64 = 8 << 20;
 const RELOCATIONS: &str = "relocations";
 /// Offset of `e_entry` in the header of a 64-bit file (gABI, "ELF Header").
 const ENTRY_OFFSET: u64 = 24;
@@ -54,6 +58,11 @@ impl CodeImage {
         let mut segments = Vec::new();
         let mut left = MAX_IMAGE_BYTES;
         for load in loads {
+            check_size(
+                "number of segments",
+                segments.len() as u64 + 1,
+                MAX_SEGMENTS as u64,
+            )?;
             let what = "segments";
             check_size(what, load.file_size, left)?;
             left -= load.file_size;
@@ -72,9 +81,14 @@ impl CodeImage {
             pointers: Vec::new(),
         };
         let mut pointers = Vec::new();
+        let mut left = MAX_RELOCATIONS_BYTES;
         for section in &headers.sections {
             if pointers.len() >= MAX_POINTERS {
                 break;
+            }
+            if matches!(section.kind, elf::SHT_RELA | elf::SHT_RELR) {
+                check_size(RELOCATIONS, section.size, left)?;
+                left -= section.size;
             }
             match section.kind {
                 elf::SHT_RELA => image.add_relative(source, section, &mut pointers)?,
@@ -128,7 +142,6 @@ impl CodeImage {
         section: &Section,
         pointers: &mut Vec<u64>,
     ) -> Result<(), ElfError> {
-        check_size(RELOCATIONS, section.size, MAX_RELOCATIONS_BYTES)?;
         let bytes = source.read_exact(RELOCATIONS, section.offset, section.size)?;
         let count = bytes.len() / size_of::<Rela64<Endianness>>();
         let all = slice_from_bytes::<Rela64<Endianness>>(&bytes, count);
@@ -155,9 +168,9 @@ impl CodeImage {
         section: &Section,
         pointers: &mut Vec<u64>,
     ) -> Result<(), ElfError> {
-        check_size(RELOCATIONS, section.size, MAX_RELOCATIONS_BYTES)?;
         let bytes = source.read_exact(RELOCATIONS, section.offset, section.size)?;
         let mut next = 0_u64;
+        let mut words_left = MAX_WORDS;
         let (entries, _) = bytes.as_chunks();
         for entry in entries.iter().map(|entry| u64::from_le_bytes(*entry)) {
             let words = match entry & 1 {
@@ -167,6 +180,10 @@ impl CodeImage {
                 }
                 _ => entry >> 1,
             };
+            words_left = words_left.saturating_sub(words.count_ones().into());
+            if words_left == 0 {
+                break;
+            }
             for bit in (0..63).filter(|bit| words >> bit & 1 != 0) {
                 let address = self.word(next.wrapping_add(bit * 8));
                 if let Some(address) = address.filter(|address| self.code_at(*address).is_some())

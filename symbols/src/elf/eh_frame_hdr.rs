@@ -25,7 +25,7 @@ impl SearchTable {
     /// Returns `None` if the table has another encoding, is truncated or is empty.
     pub(super) fn new(section: Section, headers: &Headers) -> Option<Self> {
         let endian = headers.run_time_endian();
-        let &[1, pointer, count, rows, ..] = section.data.as_slice() else {
+        let &[1, pointer, count, rows, ..] = &section.data[..] else {
             return None;
         };
         let relative = DwEhPe(gimli::DW_EH_PE_datarel.0 | gimli::DW_EH_PE_sdata4.0);

@@ -9,6 +9,7 @@ use gimli::{
 };
 
 use super::ElfError;
+use super::cie::has_small_cie;
 use super::eh_frame_hdr::SearchTable;
 use super::headers::Headers;
 use super::source::Source;
@@ -32,15 +33,24 @@ pub struct FunctionRanges {
 impl FunctionRanges {
     pub(super) fn read(source: &Source, headers: &Headers) -> Result<Self, ElfError> {
         let limit = unwind::MAX_RANGES_BYTES;
-        let Some(section) = unwind::mapped(source, headers, ".eh_frame", limit)? else {
-            return Ok(Self::default());
+        let eh_frame = unwind::mapped(source, headers, ".eh_frame", limit)?;
+        let table = match &eh_frame {
+            Some(_) => unwind::eh_frame_hdr(source, headers)?,
+            None => None,
         };
-        Ok(Self {
-            fdes: Some(FdeIndex::new(section, headers)),
-            table: unwind::eh_frame_hdr(source, headers)?
-                .and_then(|section| SearchTable::new(section, headers)),
+        Ok(Self::new(eh_frame, table, headers))
+    }
+
+    pub(super) fn new(
+        eh_frame: Option<Section>,
+        table: Option<Section>,
+        headers: &Headers,
+    ) -> Self {
+        Self {
+            fdes: eh_frame.map(|section| FdeIndex::new(section, headers)),
+            table: table.and_then(|section| SearchTable::new(section, headers)),
             all: OnceLock::new(),
-        })
+        }
     }
 
     /// Returns the range of the function that contains an address.
@@ -114,6 +124,9 @@ impl FdeIndex {
     /// Returns the range of the function whose FDE is at an address of the section.
     fn range_at(&self, address: u64) -> Option<Range<u64>> {
         let offset = usize::try_from(address.checked_sub(self.section.address)?).ok()?;
+        if !has_small_cie(&self.section.data, self.endian, offset) {
+            return None;
+        }
         let fde = self.eh_frame().fde_from_offset(
             &self.bases,
             EhFrameOffset(offset),

@@ -4,10 +4,11 @@
 
 use gimli::{
     BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, DebugFrame, EhFrame,
-    EhFrameHdr, Encoding, EndianSlice, FrameDescriptionEntry, LittleEndian, Operation,
-    UnwindSection,
+    EhFrameHdr, EhFrameOffset, Encoding, EndianSlice, FrameDescriptionEntry, LittleEndian,
+    Operation, RunTimeEndian, UnwindSection,
 };
 
+use super::cie::{has_small_cie, has_small_cies};
 use super::unwind::{Section, UnwindSections};
 
 /// Limit of the unwind information of a function (FDE), and of what functions share (CIE).
@@ -16,29 +17,38 @@ use super::unwind::{Section, UnwindSections};
 const MAX_ENTRY_BYTES: usize = 64 << 10;
 /// Size of addresses on x86-64.
 const ADDRESS_BYTES: u8 = 8;
+const LITTLE: RunTimeEndian = RunTimeEndian::Little;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 impl UnwindSections {
     /// Returns the size of what is evaluated for an address of an x86-64 file, 0 if it has no rule.
     ///
-    /// Returns `None` if the time to evaluate it is not bounded: it exceeds 128 KiB, or expressions
+    /// Returns `None` if the time to evaluate it is not bounded: it exceeds 64 KiB, or expressions
     /// have branches, which compilers do not generate. With an `.eh_frame_hdr`, the result is for
     /// the rule that this has for the address; else it is for the longest rule of the file.
     #[must_use]
     pub fn rule_bytes(&self, address: u64) -> Option<usize> {
         let bases = self.bases();
         match (&self.eh_frame, &self.eh_frame_hdr, &self.debug_frame) {
-            (Some(eh_frame), Some(table), _) => {
-                let eh_frame = eh_frame_of(eh_frame);
-                let fde = fde_at(&eh_frame, table, &bases, address);
+            (Some(section), Some(table), _) => {
+                let eh_frame = eh_frame_of(section);
+                let Some(offset) = fde_offset(table, &bases, address) else {
+                    return Some(0);
+                };
+                if !has_small_cie(&section.data, LITTLE, offset.0) {
+                    return None;
+                }
+                let fde = eh_frame.fde_from_offset(&bases, offset, EhFrame::cie_from_offset);
                 fde.map_or(Some(0), |fde| bytes_of(&eh_frame, &bases, &fde))
             }
-            (Some(eh_frame), None, _) => longest(&eh_frame_of(eh_frame), &bases),
+            (Some(section), None, _) => has_small_cies(&section.data, LITTLE, false)
+                .then(|| longest(&eh_frame_of(section), &bases))?,
             (None, _, Some(debug_frame)) => {
                 let mut section = DebugFrame::new(&debug_frame.data, LittleEndian);
                 section.set_address_size(ADDRESS_BYTES);
-                longest(&section, &bases)
+                has_small_cies(&debug_frame.data, LITTLE, true)
+                    .then(|| longest(&section, &bases))?
             }
             (None, _, None) => Some(0),
         }
@@ -60,19 +70,14 @@ fn eh_frame_of(section: &Section) -> EhFrame<Slice<'_>> {
     eh_frame
 }
 
-/// Returns the unwind information that the table has for an address, if both are valid.
-fn fde_at<'a>(
-    eh_frame: &EhFrame<Slice<'a>>,
-    table: &'a Section,
-    bases: &BaseAddresses,
-    address: u64,
-) -> Option<FrameDescriptionEntry<Slice<'a>>> {
+/// Returns the offset of the unwind information that the table has for an address, if it is valid.
+fn fde_offset(table: &Section, bases: &BaseAddresses, address: u64) -> Option<EhFrameOffset> {
     let header = EhFrameHdr::new(&table.data, LittleEndian);
     let header = header.parse(bases, ADDRESS_BYTES).ok()?;
     let table = header.table()?;
-    let offset = table.pointer_to_offset(table.lookup(address, bases).ok()?);
-    let fde = eh_frame.fde_from_offset(bases, offset.ok()?, EhFrame::cie_from_offset);
-    fde.ok()
+    table
+        .pointer_to_offset(table.lookup(address, bases).ok()?)
+        .ok()
 }
 
 /// Returns the size of the longest rule up to the first corrupt one, if all are bounded.
@@ -146,7 +151,10 @@ mod tests {
         data.extend(instructions);
         data.extend([0; 4]);
         UnwindSections {
-            eh_frame: Some(Section { address: 0, data }),
+            eh_frame: Some(Section {
+                address: 0,
+                data: data.into(),
+            }),
             ..UnwindSections::default()
         }
     }
@@ -161,7 +169,7 @@ mod tests {
         data.extend((24 - address).to_le_bytes());
         sections.eh_frame_hdr = Some(Section {
             address: address as u64,
-            data,
+            data: data.into(),
         });
         sections
     }

@@ -1,6 +1,7 @@
 //! The sections that an unwinder needs.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use object::elf;
 
@@ -21,7 +22,7 @@ pub struct Section {
     /// Address before any load bias (SVMA).
     pub address: u64,
     /// The decompressed bytes.
-    pub data: Vec<u8>,
+    pub data: Arc<[u8]>,
 }
 
 /// The sections for unwinding through a file. All addresses are SVMAs.
@@ -81,7 +82,7 @@ fn read(
 ) -> Result<Section, ElfError> {
     Ok(Section {
         address: header.address,
-        data: super::section_data(source, headers, header, name, limit)?,
+        data: super::section_data(source, headers, header, name, limit)?.into(),
     })
 }
 
@@ -125,6 +126,6 @@ fn eh_frame_hdr_by_segment(
     let data = source.read_exact(what, segment.offset, segment.file_size)?;
     Ok(Some(Section {
         address: segment.address,
-        data,
+        data: data.into(),
     }))
 }

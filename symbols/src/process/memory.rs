@@ -119,8 +119,15 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = child.id() as i32;
-        let maps = crate::process::read_maps(pid).unwrap();
-        let start = crate::process::parse_maps(&maps).next().unwrap().start;
+        // The parent continues before the kernel has mapped the program.
+        let start = loop {
+            let maps = crate::process::read_maps(pid).unwrap();
+            let mut lines = crate::process::parse_maps(&maps);
+            if let Some(line) = lines.find(|line| line.path.ends_with(b"sleep")) {
+                break line.start;
+            }
+            std::thread::yield_now();
+        };
         let [file, call] = both(pid);
         assert!(file.u64(start).is_ok() && call.u64(start).is_ok());
         child.kill().unwrap();
