@@ -75,18 +75,15 @@ impl Analysis {
 
     /// Returns what is known about a frame at an instruction, or within one: a call.
     pub fn at(&mut self, address: u64) -> Option<Finding> {
-        if let Some(finding) = self.found(address).filter(is_checked) {
-            return Some(finding);
+        if self.is_checked_at(address) {
+            return self.found(address);
         }
         let start = self.module.starts.before(address);
         if let Some(start) = start {
             self.analyze(start, false);
         }
         let first = start.unwrap_or(0);
-        if !self
-            .found(address)
-            .is_some_and(|finding| is_checked(&finding))
-        {
+        if !self.is_checked_at(address) {
             let entrances = self.module.entrances(first..address.saturating_add(1));
             let sources: Vec<u64> = entrances.take(MAX_TRIED).collect();
             for source in sources {
@@ -95,10 +92,7 @@ impl Analysis {
                 }
             }
         }
-        if !self
-            .found(address)
-            .is_some_and(|finding| is_checked(&finding))
-        {
+        if !self.is_checked_at(address) {
             let candidates = &self.module.sweep.candidates;
             let after = candidates.partition_point(|start| *start <= address);
             let candidates = candidates.get(..after).unwrap_or_default().iter().rev();
@@ -106,10 +100,7 @@ impl Analysis {
             let candidates: Vec<u64> = candidates.copied().take(MAX_TRIED).collect();
             for start in candidates {
                 self.analyze(start, true);
-                if self
-                    .found(address)
-                    .is_some_and(|finding| is_checked(&finding))
-                {
+                if self.is_checked_at(address) {
                     break;
                 }
             }
@@ -130,10 +121,15 @@ impl Analysis {
         (address < *end).then_some(*finding)
     }
 
+    fn is_checked_at(&self, address: u64) -> bool {
+        self.found(address).as_ref().is_some_and(is_checked)
+    }
+
     /// Analyzes a function once. A `candidate` counts only if what it does fits a function.
     fn analyze(&mut self, start: u64, candidate: bool) {
         if self.rows.len() > MAX_ROWS {
             self.rows.clear();
+            self.analyzed.clear();
         }
         if self.budget == 0 || !self.analyzed.insert(start) {
             return;

@@ -4,7 +4,7 @@ use object::Endianness;
 use object::elf::{self, Rela64};
 use object::pod::slice_from_bytes;
 
-use super::headers::{Headers, Section};
+use super::headers::Headers;
 use super::source::Source;
 use super::{ElfError, check_size};
 
@@ -86,13 +86,14 @@ impl CodeImage {
             if pointers.len() >= MAX_POINTERS {
                 break;
             }
-            if matches!(section.kind, elf::SHT_RELA | elf::SHT_RELR) {
+            let mut read = || {
                 check_size(RELOCATIONS, section.size, left)?;
                 left -= section.size;
-            }
+                source.read_exact(RELOCATIONS, section.offset, section.size)
+            };
             match section.kind {
-                elf::SHT_RELA => image.add_relative(source, section, &mut pointers)?,
-                elf::SHT_RELR => image.add_packed(source, section, &mut pointers)?,
+                elf::SHT_RELA => image.add_relative(&read()?, &mut pointers),
+                elf::SHT_RELR => image.add_packed(&read()?, &mut pointers),
                 // Position-dependent files have no relocations for these.
                 elf::SHT_INIT_ARRAY | elf::SHT_FINI_ARRAY | elf::SHT_PREINIT_ARRAY => {
                     let words = section.address..section.end();
@@ -136,15 +137,9 @@ impl CodeImage {
     }
 
     /// Adds the addresses of relocations without a symbol: those that the load bias is added to.
-    fn add_relative(
-        &self,
-        source: &Source,
-        section: &Section,
-        pointers: &mut Vec<u64>,
-    ) -> Result<(), ElfError> {
-        let bytes = source.read_exact(RELOCATIONS, section.offset, section.size)?;
+    fn add_relative(&self, bytes: &[u8], pointers: &mut Vec<u64>) {
         let count = bytes.len() / size_of::<Rela64<Endianness>>();
-        let all = slice_from_bytes::<Rela64<Endianness>>(&bytes, count);
+        let all = slice_from_bytes::<Rela64<Endianness>>(bytes, count);
         let endian = Endianness::Little;
         for relocation in all.map_or(&[][..], |(all, _)| all) {
             let kind = relocation.r_type(endian, false);
@@ -156,19 +151,12 @@ impl CodeImage {
                 pointers.push(address);
             }
         }
-        Ok(())
     }
 
     /// Adds the addresses of packed relocations (gABI, "Relative Relocation Table").
     ///
     /// An even entry is the address of a word. An odd one is a bit map of the 63 words that follow.
-    fn add_packed(
-        &self,
-        source: &Source,
-        section: &Section,
-        pointers: &mut Vec<u64>,
-    ) -> Result<(), ElfError> {
-        let bytes = source.read_exact(RELOCATIONS, section.offset, section.size)?;
+    fn add_packed(&self, bytes: &[u8], pointers: &mut Vec<u64>) {
         let mut next = 0_u64;
         let mut words_left = MAX_WORDS;
         let (entries, _) = bytes.as_chunks();
@@ -194,6 +182,5 @@ impl CodeImage {
             }
             next = next.wrapping_add(if entry & 1 == 0 { 8 } else { 63 * 8 });
         }
-        Ok(())
     }
 }
