@@ -128,9 +128,9 @@ fn fifty_at_once() {
         let script = r#"for i in $(seq 50); do "$0" "$1" --seconds 4 >/dev/null & done; wait"#;
         let saved = captured_script(&runtime, &program, script);
         let named = named_or_explained(&saved, 50);
-        // A notice names the reason for the others. Before .NET 8, each must be queried, and not
-        // all are.
-        let least = if runtime.major() < 8 { 0.5 } else { 0.8 };
+        // A notice names the reason for the others. Before .NET 8, each must be queried, and how
+        // many are depends on the machine.
+        let least = if runtime.major() < 8 { 0.2 } else { 0.8 };
         expect_named(&runtime, &saved, named, 50, least);
     }
 }

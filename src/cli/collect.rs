@@ -83,13 +83,14 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         true => Reporter::Background,
         false => Reporter::new(options.results.quiet || options.results.json),
     };
-    let mut started = false;
+    let mut restricted = None;
     let mut warnings = Warnings::default();
     let stopped = capture::run(&request, events, working.spool(), &signals, |progress| {
-        if !std::mem::replace(&mut started, true) {
-            if !options.names.download() {
-                sandbox::while_capturing();
-            }
+        if restricted.is_none() {
+            restricted = Some(match options.names.download() {
+                true => "no restriction".into(),
+                false => sandbox::while_capturing(),
+            });
             reporter.say(&greeting(&request, options.background));
             if let Some(warning) = memory_warning(capture::address_space_limit()) {
                 reporter.say(&warning);
@@ -107,7 +108,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     })?;
     reporter.end();
     reporter.say(&format!("...STOPPED ({}).", stopped.end()));
-    let restricted = match options.names.download() {
+    let restricted_later = match options.names.download() {
         true => "after the downloads".into(),
         false => sandbox::enter(&[&options.name], &[]),
     };
@@ -143,8 +144,10 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         raw_events: !options.events.noraw,
         beside_command: !options.command.is_empty(),
         request_log: &format!(
-            "request: {options:?}\nsampling: {:?}\nsandbox: {restricted}",
-            request.sampling
+            "request: {options:?}\nsampling: {:?}\nsandbox: {} while capturing; at the end \
+             {restricted_later}",
+            request.sampling,
+            restricted.unwrap_or_default()
         ),
     };
     Ok(wanted.make(capture, &signals)?)

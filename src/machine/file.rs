@@ -102,7 +102,7 @@ fn clean_path(path: &[u8]) -> &Path {
 
 /// Returns whether the host has a file at its path.
 fn is_of_host(path: &[u8], file: &File) -> bool {
-    let found = Root::host().and_then(|host| host.open(clean_path(path)));
+    let found = Root::host().and_then(|host| host.open_cached(clean_path(path)));
     let same = found.and_then(|found| Ok(identity(&found)? == identity(file)?));
     same.is_ok_and(|same| same)
 }

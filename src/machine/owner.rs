@@ -8,6 +8,9 @@ use rustix::process::geteuid;
 
 use super::{CodeFile, Content};
 
+/// The user of a file that cannot be examined: nobody has this id.
+const UNKNOWN_USER: u32 = u32::MAX;
+
 /// A user in a root directory, as each container has different users, whose files are read for a
 /// bounded time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,18 +24,18 @@ impl Owner {
     /// Creates the owner of what a user has below a root directory.
     ///
     /// Returns `None` for users of the host who need no bound: root, that of this process, and
-    /// `invoking_user`, the one of `sudo`.
+    /// `invoking_user`, the one of `sudo`. A root directory that cannot be examined is not the host's.
     #[must_use]
     pub fn bounded(uid: u32, root: &Root, invoking_user: Option<u32>) -> Option<Self> {
-        let identity = root.identity().ok()?;
-        let is_host = || {
+        let identity = root.identity().ok();
+        let is_host = || -> io::Result<bool> {
             let host = Root::host()?;
-            io::Result::Ok(host.identity()? == identity && host.mount_id()? == root.mount_id()?)
+            Ok(Some(host.identity()?) == identity && host.mount_id()? == root.mount_id()?)
         };
         let is_trusted = is_trusted(uid, invoking_user) && is_host().is_ok_and(|is_host| is_host);
         let owner = Self {
             uid,
-            root: identity,
+            root: identity.unwrap_or_default(),
         };
         (!is_trusted).then_some(owner)
     }
@@ -43,12 +46,16 @@ impl Owner {
         let Content::File(content) = &file.content else {
             return None;
         };
-        let uid = content.metadata().ok()?.uid();
-        match &file.container {
-            Some(root) => Self::bounded(uid, root, invoking_user),
-            None if is_trusted(uid, invoking_user) => None,
-            None => Self::bounded(uid, &Root::host().ok()?, invoking_user),
+        let uid = content.metadata().map_or(UNKNOWN_USER, |file| file.uid());
+        if let Some(root) = &file.container {
+            return Self::bounded(uid, root, invoking_user);
         }
+        let root = || Root::host()?.identity();
+        let owner = || Self {
+            uid,
+            root: root().unwrap_or_default(),
+        };
+        (!is_trusted(uid, invoking_user)).then(owner)
     }
 
     /// Creates an owner without a root directory.

@@ -4,9 +4,9 @@
 //! a file offset, and the segments translate that to an SVMA. So processes and mappings need no
 //! separate unwind data.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use framehop::{
     ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, Unwinder, UnwinderNative,
 };
@@ -23,32 +23,7 @@ use crate::machine::Content;
 const MAX_UNSORTED_BYTES: usize = 2 << 20;
 
 /// Unwinder of one file.
-pub(super) type FileUnwinder = UnwinderNative<SectionBytes, MayAllocateDuringUnwind>;
-
-/// The bytes of one of the sections, which the unwinder and the check of its rules share.
-pub(super) struct SectionBytes {
-    sections: Arc<UnwindSections>,
-    section: SectionOf,
-}
-
-type SectionOf = fn(&UnwindSections) -> Option<&Section>;
-
-impl Default for SectionBytes {
-    fn default() -> Self {
-        Self {
-            sections: Arc::default(),
-            section: |_| None,
-        }
-    }
-}
-
-impl Deref for SectionBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        (self.section)(&self.sections).map_or(&[], |section| &section.data)
-    }
-}
+pub(super) type FileUnwinder = UnwinderNative<Bytes, MayAllocateDuringUnwind>;
 
 fn elf_file(content: &Content) -> Option<ElfFile> {
     match content {
@@ -149,12 +124,12 @@ impl ElfModule {
 
     /// Adds the sections. Returns false if they would take too long to use.
     fn add(&mut self, sections: Arc<UnwindSections>, is_trusted: bool) -> bool {
-        let all: [SectionOf; 3] = [
-            |sections| sections.eh_frame.as_ref(),
-            |sections| sections.eh_frame_hdr.as_ref(),
-            |sections| sections.debug_frame.as_ref(),
+        let all = [
+            sections.eh_frame.as_ref(),
+            sections.eh_frame_hdr.as_ref(),
+            sections.debug_frame.as_ref(),
         ];
-        let added: usize = all.map(|section| bytes(section(&sections))).iter().sum();
+        let added: usize = all.map(bytes).iter().sum();
         if !is_trusted {
             self.rules = match &sections.eh_frame_hdr {
                 Some(_) => Rules::Each(sections.clone()),
@@ -166,15 +141,10 @@ impl ElfModule {
             };
         }
         self.bytes += added;
-        let data = |section: SectionOf| {
-            section(&sections).map(|_| SectionBytes {
-                sections: sections.clone(),
-                section,
-            })
-        };
-        let range = |section: SectionOf| {
-            let section = section(&sections)?;
-            Some(section.address..section.address.saturating_add(section.data.len() as u64))
+        let data = |section: Option<&Section>| section.map(|section| section.data.clone());
+        let range = |section: Option<&Section>| {
+            let Section { address, data } = section?;
+            Some(*address..address.saturating_add(data.len() as u64))
         };
         let [eh_frame, eh_frame_hdr, debug_frame] = all;
         let info = ExplicitModuleSectionInfo {
@@ -258,7 +228,7 @@ mod tests {
         let module = ElfModule {
             managed: Some(Section {
                 address: 0x1000,
-                data: code.into(),
+                data: code.to_vec().into(),
             }),
             ..ElfModule::default()
         };

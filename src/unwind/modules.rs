@@ -145,6 +145,14 @@ impl Modules {
         time.read(owner, || module.covers(svma))
     }
 
+    /// Returns the owner of a file that was read, if its time is bounded.
+    pub(super) fn owner(&self, id: ModuleId) -> Option<Owner> {
+        match self.slots.get(id.index())? {
+            Slot::Read(file) => file.owner,
+            Slot::Unread | Slot::Unusable => None,
+        }
+    }
+
     /// Reads a file that is not cached. Returns its owner if that has a bound.
     fn load(
         &mut self,
@@ -166,7 +174,7 @@ impl Modules {
             let bytes = module.bytes();
             cached.module = Some(Box::new(module));
             self.bytes += bytes;
-            self.evict_except(id, owner);
+            time.charge(owner, || self.evict_except(id, owner));
         }
         Some(owner)
     }

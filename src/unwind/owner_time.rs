@@ -13,12 +13,12 @@ use crate::trace::{Notice, NoticeKind};
 
 /// Bound of one owner: less than a ring buffer holds, and a tenth of the time.
 const OF_OWNER: Bound = Bound {
-    at_once: Duration::from_millis(200),
+    at_once: Duration::from_millis(100),
     one_in: 10,
 };
 /// Bound of all owners: one user can act as several, and have any number of root directories.
 const OF_ALL: Bound = Bound {
-    at_once: Duration::from_millis(500),
+    at_once: Duration::from_millis(200),
     one_in: 2,
 };
 /// Maximum number of owners in notices.
@@ -117,9 +117,8 @@ impl OwnerTime {
         users.dedup();
         users.into_iter().take(MAX_NOTICES).map(|user| {
             let what = format!(
-                "unwinding through files of user {user} took more than 1 s in {}, or with other \
-                 users 1 s in {}: some frames were unwound by frame pointers and may miss callers",
-                OF_OWNER.one_in, OF_ALL.one_in
+                "the unwind information of user {user}'s files takes too long to read: some of \
+                 their frames were unwound by frame pointers and may miss callers"
             );
             Notice::new(NoticeKind::UnwindingBounded, what, "").about(user)
         })
@@ -147,7 +146,7 @@ mod tests {
         let mut time = OwnerTime::bounded();
         time.add(
             Owner::of_test(7),
-            OF_OWNER.at_once + Duration::from_millis(100),
+            OF_OWNER.at_once + Duration::from_millis(50),
         );
         assert_eq!(time.read(owner(7), || 1), None);
         assert_eq!(time.read(owner(8), || 1), Some(1));

@@ -38,7 +38,8 @@ struct Cached {
 /// Sources of unwind rules by instruction.
 pub(super) struct Uncovered {
     cache: Box<[Option<Cached>]>,
-    analyst: Analyst,
+    /// Analyzes files that may take any time, and the others.
+    analysts: [Analyst; 2],
     /// Whether a call precedes an address.
     calls: FxHashMap<(ModuleId, u64), bool>,
 }
@@ -53,7 +54,7 @@ impl Uncovered {
     pub(super) fn new(is_live: bool) -> Self {
         Self {
             cache: vec![None; ENTRIES].into(),
-            analyst: Analyst::new(is_live),
+            analysts: [Analyst::new(is_live), Analyst::new(is_live)],
             calls: FxHashMap::default(),
         }
     }
@@ -78,12 +79,20 @@ impl Uncovered {
             return Source::UnwindInformation;
         };
         let source = match (is_covered, &file.content) {
-            (false, Content::File(file)) => match self.analyst.query((id, svma), file) {
-                Some(Some(finding)) => Source::Analysis(finding),
-                Some(None) => Source::None,
-                // The next sample there may have the answer.
-                None => return Source::None,
-            },
+            (false, Content::File(file)) => {
+                let owner = modules.owner(id);
+                let [trusted, others] = &mut self.analysts;
+                let analyst = if owner.is_none() { trusted } else { others };
+                match time
+                    .read(owner, || analyst.query((id, svma), file))
+                    .flatten()
+                {
+                    Some(Some(finding)) => Source::Analysis(finding),
+                    Some(None) => Source::None,
+                    // The next sample there may have the answer.
+                    None => return Source::None,
+                }
+            }
             _ => Source::UnwindInformation,
         };
         if let Some(slot) = self.cache.get_mut(index) {

@@ -25,12 +25,14 @@ use system_calls::Phase;
 /// Version of Landlock whose restrictions are requested: that of Linux 6.12.
 const LANDLOCK: ABI = ABI::V6;
 
-/// Restricts all threads, for good, to what a capture needs once it has started.
+/// Restricts all threads, for good, to what a capture needs once it has started. Returns how, for
+/// the log: without seccomp, the capture still works.
 ///
 /// A child process would inherit this.
-pub(super) fn while_capturing() {
-    // Without seccomp, the capture still works.
-    let _ = system_calls::deny(Phase::Capture, &owners(&[]));
+#[must_use]
+pub(super) fn while_capturing() -> String {
+    let calls = system_calls::deny(Phase::Capture, &owners(&[]));
+    format!("seccomp {}", status(calls.map(|()| "enforced")))
 }
 
 /// Restricts this thread, and all that it starts later, for good. Returns how, for the log.
@@ -198,6 +200,10 @@ mod tests {
                 nobody, nobody, nobody
             )));
             assert!(Command::new("/bin/true").status().is_err());
+            let namespace = rustix::thread::UnshareFlags::NEWUSER;
+            assert!(refused(rustix::thread::unshare(namespace)));
+            // Threads start without `clone3`.
+            std::thread::spawn(|| ()).join().unwrap();
         });
     }
 

@@ -10,6 +10,12 @@ use seccompiler::{
     apply_filter_all_threads, sock_filter,
 };
 
+// Numbers of Linux' `asm-generic/unistd.h` that the C library does not know yet.
+const SYS_SETXATTRAT: c_long = 463;
+const SYS_REMOVEXATTRAT: c_long = 466;
+const SYS_OPEN_TREE_ATTR: c_long = 467;
+const SYS_FILE_SETATTR: c_long = 469;
+
 /// System calls without a use once a capture has started.
 const UNUSED: &[c_long] = &[
     // Programs.
@@ -33,6 +39,9 @@ const UNUSED: &[c_long] = &[
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
+    SYS_SETXATTRAT,
+    SYS_REMOVEXATTRAT,
+    SYS_FILE_SETATTR,
     // Users and namespaces.
     libc::SYS_setuid,
     libc::SYS_setgid,
@@ -50,6 +59,7 @@ const UNUSED: &[c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_open_tree,
+    SYS_OPEN_TREE_ATTR,
     libc::SYS_move_mount,
     libc::SYS_fsopen,
     libc::SYS_fspick,
@@ -131,10 +141,8 @@ pub(super) fn program(phase: Phase, owners: &[u32]) -> Result<BpfProgram, Error>
     let always = UNUSED.iter().chain(UNUSED_HERE).chain(after);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         always.map(|call| (*call, Vec::new())).collect();
-    let executable = libc::PROT_EXEC as u64;
     for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
-        let denied = SeccompCondition::new(2, Dword, MaskedEq(executable), executable)?;
-        rules.insert(call, vec![SeccompRule::new(vec![denied])?]);
+        rules.insert(call, any_bit(2, [libc::PROT_EXEC as u64])?);
     }
     // Signal 0 tests whether a process exists. `abort` sends the other one to its thread.
     let abort = libc::SIGABRT as u64;
@@ -147,14 +155,22 @@ pub(super) fn program(phase: Phase, owners: &[u32]) -> Result<BpfProgram, Error>
         let denied = SeccompCondition::new(argument, Dword, Ne, signal)?;
         rules.insert(call, vec![SeccompRule::new(vec![denied])?]);
     }
+    let namespaces = [
+        libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWNET,
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWPID,
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWUTS,
+    ];
+    rules.insert(
+        libc::SYS_clone,
+        any_bit(0, namespaces.map(|flag| flag as u64))?,
+    );
     // Set-user-ID files, and files that all users can write.
     let modes = [libc::S_ISUID, libc::S_ISGID, libc::S_IWOTH].map(u64::from);
-    let denied = modes.map(|mode| SeccompCondition::new(1, Dword, MaskedEq(mode), mode));
-    let denied = denied.map(|condition| SeccompRule::new(vec![condition?]));
-    rules.insert(
-        libc::SYS_fchmod,
-        denied.into_iter().collect::<Result<_, _>>()?,
-    );
+    rules.insert(libc::SYS_fchmod, any_bit(1, modes)?);
     let denied = owners.iter();
     let denied = denied.map(|owner| SeccompCondition::new(1, Dword, Ne, u64::from(*owner)));
     let denied = SeccompRule::new(denied.collect::<Result<_, _>>()?)?;
@@ -166,19 +182,36 @@ pub(super) fn program(phase: Phase, owners: &[u32]) -> Result<BpfProgram, Error>
         std::env::consts::ARCH.try_into()?,
     )?;
     let rules: BpfProgram = filter.try_into()?;
-    Ok(DENY_X32.into_iter().chain(rules).collect())
+    Ok(BEFORE_RULES.into_iter().chain(rules).collect())
 }
 
-/// Denies all calls of the x32 ABI, which have other numbers (`__X32_SYSCALL_BIT` of Linux' `asm/unistd.h`).
-const DENY_X32: [sock_filter; 3] = [
+/// Returns rules that match a call if an argument has one of these bits.
+fn any_bit<const N: usize>(argument: u8, bits: [u64; N]) -> Result<Vec<SeccompRule>, Error> {
+    let rules = bits.map(|bit| {
+        let is_set = SeccompCondition::new(argument, Dword, MaskedEq(bit), bit)?;
+        SeccompRule::new(vec![is_set])
+    });
+    Ok(rules.into_iter().collect::<Result<_, _>>()?)
+}
+
+/// Denies all calls of the x32 ABI, which have other numbers (`__X32_SYSCALL_BIT` of Linux'
+/// `asm/unistd.h`), and `clone3`, whose flags a filter cannot see: C libraries call `clone` then.
+const BEFORE_RULES: [sock_filter; 5] = [
     instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
     instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, 0x4000_0000),
+    fails_with(libc::EPERM),
     instruction(
-        libc::BPF_RET | libc::BPF_K,
-        0,
-        libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        1,
+        libc::SYS_clone3 as u32,
     ),
+    fails_with(libc::ENOSYS),
 ];
+
+const fn fails_with(error: i32) -> sock_filter {
+    let code = libc::BPF_RET | libc::BPF_K;
+    instruction(code, 0, libc::SECCOMP_RET_ERRNO | error as u32)
+}
 
 /// `skipped` instructions follow that are not executed if a condition is false.
 const fn instruction(code: u32, skipped: u8, k: u32) -> sock_filter {

@@ -1,6 +1,6 @@
 //! A thread that analyzes code, beside the one that reads the ring buffers.
 //!
-//! The thread drops its capabilities: it reads only files that are open already.
+//! There are two: other users' files do not delay those that are trusted. The thread drops its capabilities: it reads only files that are open already.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::machine::{drop_capabilities, reset_thread_priority};
 use crate::trace::ModuleId;
 
 /// Maximum memory of all analyses. The current one is kept even if it exceeds that.
-const MAX_BYTES: usize = 96 << 20;
+const MAX_BYTES: usize = 64 << 20;
 /// Maximum number of times that the code of a file is read, as others need the memory meanwhile.
 const MAX_READS: u32 = 3;
 /// Maximum number of instructions that wait for their analysis. The others are tried again.
@@ -24,7 +24,7 @@ const MAX_PENDING: usize = 1024;
 /// Stack of the thread.
 const STACK_BYTES: usize = 512 << 10;
 /// Maximum time that a capture waits for one answer, and for the first answers together.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Part of the time that a capture may spend waiting.
 const WAITING_SHARE: u32 = 20;
 

@@ -1,8 +1,8 @@
 //! The sections that an unwinder needs.
 
 use std::ops::Range;
-use std::sync::Arc;
 
+use bytes::Bytes;
 use object::elf;
 
 use super::headers::{Headers, Section as Header};
@@ -22,7 +22,7 @@ pub struct Section {
     /// Address before any load bias (SVMA).
     pub address: u64,
     /// The decompressed bytes.
-    pub data: Arc<[u8]>,
+    pub data: Bytes,
 }
 
 /// The sections for unwinding through a file. All addresses are SVMAs.

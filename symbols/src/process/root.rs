@@ -131,6 +131,21 @@ impl Root {
         self.open_found(path, OFlags::PATH, check)
     }
 
+    /// Opens a file that a process uses now as [`Root::open`] does, without waiting for disks,
+    /// servers or mounts.
+    ///
+    /// # Errors
+    /// See [`Root::open`], or the kernel does not have the path in memory.
+    pub fn open_cached(&self, path: &Path) -> io::Result<File> {
+        let cached = ResolveFlags::CACHED;
+        let fd = match self.find_with(path, OFlags::PATH, cached) {
+            // Before Linux 5.12.
+            Err(Errno::INVAL) => self.find(path, OFlags::PATH)?,
+            found => found?,
+        };
+        self.reopen(&fd, path, &rustix::fs::fstat(&fd)?)
+    }
+
     /// Opens a file as [`Root::open_if`] does if the path is not that of a symbolic link.
     ///
     /// # Errors
@@ -297,16 +312,25 @@ impl Root {
     }
 
     fn find(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        Ok(self.find_with(path, flags, ResolveFlags::empty())?)
+    }
+
+    fn find_with(
+        &self,
+        path: &Path,
+        flags: OFlags,
+        resolve: ResolveFlags,
+    ) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let resolve = resolve | ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..MAX_TRIES {
             // AGAIN: a concurrent rename anywhere may have moved the target of a `..` component.
             match rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN) => {}
-                result => return Ok(result?),
+                result => return result,
             }
         }
-        Err(Errno::AGAIN.into())
+        Err(Errno::AGAIN)
     }
 }
 
