@@ -135,7 +135,7 @@ fn live(name: &str, command: &mut Command) {
     let mut walker = Walker::default();
     walker.machine.read_running([pid]);
     session.start_sampling().unwrap();
-    let (mut samples, mut fp_fallbacks) = (0, 0);
+    let (mut samples, mut doubtful) = (0, 0);
     let (mut first, mut repeated) = (Duration::ZERO, Duration::ZERO);
     let start = Instant::now();
     while start.elapsed() < LIVE {
@@ -143,7 +143,7 @@ fn live(name: &str, command: &mut Command) {
         session.drain(|time, record| match record {
             Record::Sample(sample) if sample.pid == pid => {
                 let start = Instant::now();
-                fp_fallbacks += u64::from(walker.walk(&sample).fp_fallback);
+                doubtful += u64::from(walker.walk(&sample).doubt.is_some());
                 first += start.elapsed();
                 let start = Instant::now();
                 for _ in 0..REPEATS {
@@ -161,7 +161,7 @@ fn live(name: &str, command: &mut Command) {
     let per_walk = |time: Duration, walks: u32| time.as_nanos() as f64 / f64::from(walks);
     println!(
         "{name}: {:.0} ns per sample of {:.1} frames in the first walk, {:.0} ns repeated; \
-         {samples} samples, {fp_fallbacks} with frame-pointer fallback",
+         {samples} samples, {doubtful} with a doubtful caller",
         per_walk(first, samples),
         walker.frames as f64 / f64::from(samples * (1 + REPEATS)),
         per_walk(repeated, samples * REPEATS),

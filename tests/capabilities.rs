@@ -117,7 +117,7 @@ fn expect_all_names(saved: &Saved) {
     let losses = &quality.losses;
     assert!(losses.lost() * 20 < losses.samples_seen, "{quality:#?}");
     assert!(
-        quality.stacks.fp_fallback * 10 < saved.summary.samples,
+        quality.stacks.guessed * 10 < saved.summary.samples,
         "{quality:#?}"
     );
 }

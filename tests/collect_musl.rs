@@ -61,7 +61,7 @@ fn expect_callers(options: &[&str]) {
     assert!(kept * 1000 >= all * 995, "{kept} of {all}");
     let stacks = saved.summary.quality.stacks;
     assert!(stacks.rooted * 1000 >= all * 995, "{stacks:?}");
-    assert!(stacks.fp_fallback * 200 <= all, "{stacks:?}");
+    assert!((stacks.likely + stacks.guessed) * 200 <= all, "{stacks:?}");
 }
 
 #[test]

@@ -384,7 +384,8 @@ fn reports_frame_pointer_fallback() {
     let view =
         run_perfcollect(["view", "paths.trace.zip"], directory.path(), LIMIT).expect_success();
     assert!(
-        view.stdout.contains("with frame-pointer fallback"),
+        view.stdout
+            .contains("by frame-pointer fallback, may be wrong"),
         "{}",
         view.stdout
     );

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use super::doubtful_code::DoubtfulCallers;
 use super::early_stacks::{EarlyStack, EarlyStacks};
 use super::event_code::EventCode;
 use super::event_sessions::EventSessions;
@@ -41,6 +42,7 @@ pub(super) struct Engine<'a, W> {
     events: EventSessions,
     event_code: EventCode,
     losses: Losses,
+    doubtful: DoubtfulCallers,
     /// Size of the deepest stack of each CPU since the last call of [`Engine::take_deepest`].
     deepest: BTreeMap<Cpu, u64>,
     /// Stack of the current sample, kept to avoid an allocation per sample.
@@ -73,6 +75,7 @@ impl<'a, W: Write> Engine<'a, W> {
             events: EventSessions::default(),
             event_code: EventCode::default(),
             losses: Losses::default(),
+            doubtful: DoubtfulCallers::default(),
             deepest: BTreeMap::new(),
             leaf_first: Vec::new(),
         }
@@ -192,17 +195,20 @@ impl<'a, W: Write> Engine<'a, W> {
         let early = self.early.take(tid, sample.time, thread);
         // The recorder may have dropped its id since. Then the stack is walked again.
         let early = early.filter(|stack| self.recorder.has_stack(*stack));
-        let (stack, fp_fallback) = match early {
-            Some(stack) => (stack, false),
+        let stack = match early {
+            Some(stack) => stack,
             None => {
                 let walked = self.walk(sample, process, false).outcome;
                 // Callers that were not recorded are missing from all stacks, so one notice reports
                 // them.
                 let truncation = walked.cut.filter(|_| self.callers == Callers::All);
-                (self.stack(thread, truncation), walked.fp_fallback)
+                if let Some(doubt) = walked.doubt {
+                    let (doubts, machine) = (&mut self.losses.doubts, &self.walker.machine);
+                    self.doubtful.count(doubts, doubt, sample.pid, machine);
+                }
+                self.stack(thread, truncation)
             }
         };
-        self.losses.fp_fallback_stacks += u64::from(fp_fallback);
         let weight = self.weight.weigh(sample);
         if let Some(starts) = self.events.starts() {
             let machine = &self.walker.machine;

@@ -4,6 +4,7 @@ mod code_names;
 mod command;
 mod conversion;
 mod disk_budget;
+mod doubtful_code;
 mod early_stacks;
 mod engine;
 mod error;

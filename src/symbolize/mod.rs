@@ -33,7 +33,9 @@ use perfcollect_symbols::Aliases;
 use perfcollect_symbols::symbolizer::Symbolizer;
 
 use crate::capture::Capture;
-use crate::trace::{CodeAddress, Frame, FrameId, FunctionId, ModuleId, ProcessId, Quality, Trace};
+use crate::trace::{
+    CodeAddress, DoubtfulCode, Frame, FrameId, FunctionId, ModuleId, ProcessId, Quality, Trace,
+};
 
 /// Options of symbolization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -215,6 +217,7 @@ pub fn symbolize(
         quality: Quality {
             stacks: raw_trace.quality,
             losses: raw_trace.losses,
+            doubtful: most_doubtful(raw_trace.doubtful),
             events: events.qualities(),
             notices,
             ..Default::default()
@@ -228,6 +231,25 @@ pub fn symbolize(
         identities,
     );
     Ok(trace)
+}
+
+/// Maximum number of rows of [`Quality::doubtful`].
+const MAX_DOUBTFUL: usize = 8;
+
+/// Returns the code with the most doubtful stacks. Files of the same name are one.
+fn most_doubtful(mut all: Vec<DoubtfulCode>) -> Vec<DoubtfulCode> {
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all.dedup_by(|same, first| {
+        let is_same = same.name == first.name;
+        if is_same {
+            first.likely = first.likely.saturating_add(same.likely);
+            first.guessed = first.guessed.saturating_add(same.guessed);
+        }
+        is_same
+    });
+    all.sort_by_key(|code| std::cmp::Reverse(code.likely.saturating_add(code.guessed)));
+    all.truncate(MAX_DOUBTFUL);
+    all
 }
 
 /// Symbolizes all groups in their order, unless it is cancelled.

@@ -3,6 +3,7 @@
 mod callers;
 mod code_address;
 mod distinct;
+mod doubts;
 pub mod events;
 mod ids;
 mod methods;
@@ -20,6 +21,7 @@ pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
 pub(crate) use distinct::Distinct;
+pub use doubts::{Doubt, DoubtfulCode, Doubts};
 pub use events::{
     EventCode, EventStream, EventStreams, ParseStreamNameError, RuntimeEvent, StreamContent,
     StreamFiles, StreamName, StreamWriter,

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Callers, Cpu, FunctionKind, Nanos, Notice, Pauses};
+use super::{Callers, Cpu, DoubtfulCode, Doubts, FunctionKind, Nanos, Notice, Pauses};
 
 /// Frames of one kind over all kept samples. A frame counts once per sample that contains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl Truncation {
 
 /// Completeness of the stacks.
 ///
-/// Every kept sample is in exactly one counter. `fp_fallback` counts some samples in addition.
+/// Every kept sample is in exactly one counter. `likely` and `guessed` count some in addition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackQuality {
     /// Samples whose stack reaches the root of its thread (or the kernel entry of a kernel thread).
@@ -66,11 +66,15 @@ pub struct StackQuality {
     pub unwind_failed: u64,
     /// See [`Truncation::NoRegisters`].
     pub no_registers: u64,
+    /// Samples with a caller that an analysis of instructions found, but could not check. See
+    /// [`super::Doubt::Likely`].
+    #[serde(default)]
+    pub likely: u64,
     /// Samples with a caller found by frame pointer only, in code that may not keep one.
     ///
     /// Such a stack may miss callers or contain wrong ones.
-    #[serde(default, rename = "guessed")]
-    pub fp_fallback: u64,
+    #[serde(default)]
+    pub guessed: u64,
     /// Samples with an address whose callers were not all recorded, see [`Callers`].
     #[serde(default)]
     pub as_recorded: u64,
@@ -141,9 +145,10 @@ pub struct Losses {
     ///
     /// The process is being reaped, or is outside perfcollect's pid namespace.
     pub unattributed: u64,
-    /// Stacks with a caller found by frame pointer: the source of [`StackQuality::fp_fallback`].
+    /// Stacks with doubtful callers: the source of [`StackQuality::likely`] and
+    /// [`StackQuality::guessed`].
     #[serde(skip)]
-    pub fp_fallback_stacks: u64,
+    pub doubts: Doubts,
     /// Times at which the kernel throttled sampling, by CPU. The skipped samples are not counted.
     #[serde(default)]
     pub pauses: Pauses,
@@ -309,6 +314,9 @@ pub struct ProcessEvents {
 pub struct Quality {
     /// Completeness of the stacks.
     pub stacks: StackQuality,
+    /// Code whose callers are not certain, that with the most stacks first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubtful: Vec<DoubtfulCode>,
     /// Symbolized and unresolved frames.
     pub names: SymbolCounts,
     /// Lost records.

@@ -11,7 +11,8 @@ use crate::output::label;
 use crate::output::sanitize::{shell_word, terminal, truncate};
 use crate::output::summary::{MethodSummary, ModuleSummary, Summary};
 use crate::trace::{
-    Callers, CaptureInfo, FunctionKind, Losses, NameCount, Nanos, ProcessEvents, StackQuality,
+    Callers, CaptureInfo, DoubtfulCode, FunctionKind, Losses, NameCount, Nanos, ProcessEvents,
+    Quality,
 };
 
 /// Maximum length of a name in a table, in bytes.
@@ -19,6 +20,8 @@ const MAX_NAME_BYTES: usize = 160;
 
 /// Maximum number of listed modules without symbols.
 const MAX_MISSING: usize = 10;
+/// Maximum number of files in the line about stacks.
+const MAX_DOUBTFUL: usize = 3;
 
 /// Share of all samples (5 %) below which a callee ends the hot path.
 const HOT_PER_MILLE: u128 = 50;
@@ -57,11 +60,7 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
         short(&info.version)
     )?;
     if has_samples {
-        writeln!(
-            out,
-            "  stacks   {}",
-            stacks(&summary.quality.stacks, info.callers)
-        )?;
+        writeln!(out, "  stacks   {}", stacks(&summary.quality, info.callers))?;
         writeln!(out, "  names    {}", names(summary))?;
     }
     writeln!(out, "  lost     {}", losses(&summary.quality.losses, info))?;
@@ -223,7 +222,8 @@ fn machine(info: &CaptureInfo) -> String {
     parts.join(", ")
 }
 
-fn stacks(stacks: &StackQuality, callers: Callers) -> String {
+fn stacks(quality: &Quality, callers: Callers) -> String {
+    let stacks = &quality.stacks;
     let all = stacks.samples();
     let recorded = match callers {
         // `All` is possible too: the summary is untrusted.
@@ -239,7 +239,7 @@ fn stacks(stacks: &StackQuality, callers: Callers) -> String {
     if stacks.rooted + stacks.truncated() > 0 || parts.is_none() {
         return parts
             .into_iter()
-            .fold(completeness(stacks, all), |start, part| {
+            .fold(completeness(quality, all), |start, part| {
                 format!("{start}; {part}")
             });
     }
@@ -248,7 +248,8 @@ fn stacks(stacks: &StackQuality, callers: Callers) -> String {
 
 /// Returns the number of stacks that reach the root of their thread, and the reasons for the
 /// others.
-fn completeness(stacks: &StackQuality, all: u64) -> String {
+fn completeness(quality: &Quality, all: u64) -> String {
+    let stacks = &quality.stacks;
     let causes = [
         (stacks.stack_copy_ended, "deeper than the stack copy"),
         (stacks.too_deep, "over the frame limit"),
@@ -261,12 +262,34 @@ fn completeness(stacks: &StackQuality, all: u64) -> String {
         stacks.rooted
     );
     let completeness = nonzero(&causes, &format!("{rooted}; truncated: ")).unwrap_or(rooted);
-    match stacks.fp_fallback {
-        0 => completeness,
-        fallback => format!(
-            "{completeness}; {fallback} with frame-pointer fallback ({} may be wrong)",
-            percent(fallback, all)
-        ),
+    let doubts = [
+        (stacks.likely, "likely right"),
+        (stacks.guessed, "by frame-pointer fallback, may be wrong"),
+    ];
+    let doubts = doubts.iter().filter(|(count, _)| *count > 0);
+    let doubts = doubts.map(|(count, how)| format!("{} {how} ({count})", percent(*count, all)));
+    let doubts: Vec<String> = doubts.collect();
+    match doubts.is_empty() {
+        true => completeness,
+        false => {
+            let doubts = doubts.join(", ");
+            format!("{completeness}; {doubts}{}", doubtful(&quality.doubtful))
+        }
+    }
+}
+
+/// Returns the code with most of the doubtful callers.
+fn doubtful(code: &[DoubtfulCode]) -> String {
+    let names = code.iter().take(MAX_DOUBTFUL).map(|code| short(&code.name));
+    let names: Vec<String> = names.collect();
+    let more = if code.len() > MAX_DOUBTFUL {
+        ", ..."
+    } else {
+        ""
+    };
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(", in callers of {}{more}", names.join(", ")),
     }
 }
 

@@ -8,8 +8,8 @@ use super::row::{
 use super::sample;
 use super::wire::{Input, put, put_difference, put_string};
 use crate::trace::{
-    CodeAddress, CpuLosses, CpuPauses, FrameId, Losses, ModuleId, Nanos, Pauses, Pid, ProcessId,
-    Sample, StackId, ThreadId, Tid, Truncation,
+    CodeAddress, CpuLosses, CpuPauses, DoubtfulCode, Doubts, FrameId, Losses, ModuleId, Nanos,
+    Pauses, Pid, ProcessId, Sample, StackId, ThreadId, Tid, Truncation,
 };
 
 /// Maximum length of a path or name (the kernel's limit for paths is 4096).
@@ -106,6 +106,16 @@ impl Codec {
             SpoolRow::Losses(losses) => {
                 out.push(10);
                 encode_losses(losses, out);
+            }
+            SpoolRow::Doubts(doubts) => {
+                out.push(17);
+                put(out, doubts.likely);
+                put(out, doubts.by_code.len() as u64);
+                for code in &doubts.by_code {
+                    put_string(out, code.name.as_bytes(), MAX_STRING_BYTES);
+                    put(out, code.likely);
+                    put(out, code.guessed);
+                }
             }
             SpoolRow::Clock(time) => {
                 out.push(11);
@@ -222,6 +232,7 @@ impl Codec {
                 SpoolRow::Node(parent, FrameId(before(&self.frames, back, "frame")?))
             }
             10 => SpoolRow::Losses(decode_losses(input)?),
+            17 => SpoolRow::Doubts(decode_doubts(input)?),
             11 => SpoolRow::Clock(Nanos(input.integer()?)),
             12 => SpoolRow::End(Nanos(input.integer()?)),
             13 => SpoolRow::Method(MethodRow {
@@ -321,12 +332,28 @@ impl Codec {
     }
 }
 
+fn decode_doubts(input: &mut Input<'_>) -> Result<Doubts, RowError> {
+    let mut doubts = Doubts {
+        likely: input.integer()?,
+        ..Doubts::default()
+    };
+    for _ in 0..input.integer()?.min(Doubts::MAX_CODE as u64) {
+        let name = input.string(MAX_STRING_BYTES)?;
+        doubts.by_code.push(DoubtfulCode {
+            name: String::from_utf8_lossy(name).into_owned(),
+            likely: input.integer()?,
+            guessed: input.integer()?,
+        });
+    }
+    Ok(doubts)
+}
+
 fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
     // Without `..`, the compiler rejects a field that is not written.
     let Losses {
         samples_seen,
         unattributed,
-        fp_fallback_stacks,
+        doubts,
         lost_records,
         by_cpu,
         lost_samples,
@@ -336,7 +363,7 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
     } = losses;
     put(out, *samples_seen);
     put(out, *unattributed);
-    put(out, *fp_fallback_stacks);
+    put(out, doubts.guessed);
     put(out, *lost_records);
     put(out, *lost_samples);
     put(out, *malformed_records);
@@ -365,7 +392,10 @@ fn decode_losses(input: &mut Input<'_>) -> Result<Losses, RowError> {
     let mut losses = Losses {
         samples_seen: input.integer()?,
         unattributed: input.integer()?,
-        fp_fallback_stacks: input.integer()?,
+        doubts: Doubts {
+            guessed: input.integer()?,
+            ..Doubts::default()
+        },
         lost_records: input.integer()?,
         lost_samples: input.integer()?,
         malformed_records: input.integer()?,

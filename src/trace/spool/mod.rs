@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! spool  = block*                               read up to the last whole block
-//! block  = "PCS3" sequence raw_len stored_len crc stored
+//! block  = "PCS4" sequence raw_len stored_len crc stored
 //!          u32 little endian each; sequence starts at 0; raw_len <= 256 KiB;
 //!          stored is LZ4, or the rows themselves if stored_len = raw_len;
 //!          crc (CRC-32) covers sequence, raw_len, stored_len and `stored`
@@ -30,12 +30,13 @@
 //!                     kernel code; unregistered: names earlier frames, if their code was not
 //!                     registered before
 //!     15 event code   process, address in stacks of events, time, distance back to the frame
+//!     17 doubts       likely stacks; name, likely and guessed stacks of each code
 //!     16 forget       no later row refers to a frame or node before this one
 //!   0x80 sample       flags 1 thread, 2 CPU, 4 weight, 8 stack: the fields that differ from the
 //!                     sample before; time - time of the sample before (signed), these fields
 //! ```
 //!
-//! Version PCS2 has no row 16 and is otherwise the same. The reader accepts both.
+//! Version PCS3 has no row 17, PCS2 also no row 16. The reader accepts all three.
 //!
 //! Files, processes, threads, frames and nodes have ids in the order of their rows. Each row
 //! precedes its first use (a frame or node may repeat, see `Recorder`). So any number of whole

@@ -11,8 +11,8 @@ use super::id_remap::IdRemapper;
 use super::row::{EventCodeRow, FileRow, JitProcessRow, RowError, SpoolRow};
 use super::wire::Input;
 use crate::trace::{
-    CodeAddress, EventCode, Losses, Methods, Nanos, Process, Samples, StackId, StackQuality,
-    StackTable, Thread, Truncation,
+    CodeAddress, DoubtfulCode, EventCode, Losses, Methods, Nanos, Process, Samples, StackId,
+    StackQuality, StackTable, Thread, Truncation,
 };
 
 /// Reason why a spool yields no trace.
@@ -58,6 +58,8 @@ pub struct RawTrace {
     pub samples: Samples,
     /// Completeness of the stacks.
     pub quality: StackQuality,
+    /// Code with doubtful callers.
+    pub doubtful: Vec<DoubtfulCode>,
     /// Lost records.
     pub losses: Losses,
     /// Processes; [`crate::trace::ProcessId`] is the index.
@@ -132,6 +134,7 @@ impl RawTrace {
             stacks: StackTable::default(),
             samples,
             quality: StackQuality::default(),
+            doubtful: Vec::new(),
             losses: Losses::default(),
             processes: Vec::new(),
             threads: Vec::new(),
@@ -252,8 +255,12 @@ impl Reader {
                 event_code.insert(EventCodeRow { frame, ..row });
             }
             SpoolRow::Losses(losses) => {
-                self.trace.quality.fp_fallback = losses.fp_fallback_stacks;
+                self.trace.quality.guessed = losses.doubts.guessed;
                 self.trace.losses = losses;
+            }
+            SpoolRow::Doubts(doubts) => {
+                self.trace.quality.likely = doubts.likely;
+                self.trace.doubtful = doubts.by_code;
             }
             SpoolRow::Clock(time) => *end = time,
             SpoolRow::End(time) => {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use thiserror::Error;
 
 use crate::trace::{
-    CodeAddress, FrameId, Losses, Nanos, Pid, ProcessId, Sample, StackId, ThreadId, Tid,
+    CodeAddress, Doubts, FrameId, Losses, Nanos, Pid, ProcessId, Sample, StackId, ThreadId, Tid,
 };
 
 /// Identity and state of a file when it was mapped.
@@ -140,6 +140,8 @@ pub enum SpoolRow<'a> {
     EventCode(EventCodeRow),
     /// The losses so far.
     Losses(Losses),
+    /// The stacks with doubtful callers so far. The number of guessed ones is in [`Self::Losses`].
+    Doubts(Doubts),
     /// All data before this time is in the spool.
     Clock(Nanos),
     /// Proper end of the capture.

@@ -94,8 +94,13 @@ impl<W: Write> SpoolWriter<W> {
         let mut losses = losses.clone();
         losses.lost_samples += self.dropped;
         if losses != self.losses {
+            let doubts = losses.doubts.clone();
+            let has_new = doubts != self.losses.doubts;
             self.losses.clone_from(&losses);
             self.put(&SpoolRow::Losses(losses));
+            if has_new {
+                self.put(&SpoolRow::Doubts(doubts));
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use super::stack_copy::StackCopy;
 use super::uncovered::Uncovered;
 use crate::dotnet::Runtime;
 use crate::perf::{self, Abi, CpuMode, SampleRecord};
-use crate::trace::{CodeAddress, ModuleId, Notice, ProcessId, Truncation};
+use crate::trace::{CodeAddress, Doubt, ModuleId, Notice, ProcessId, Truncation};
 
 /// Maximum frames per stack. PerfView's reader overflows its own stack at about ten thousand.
 const MAX_FRAMES: usize = 1024;
@@ -53,9 +53,8 @@ pub struct Unwinder {
 pub struct WalkOutcome {
     /// Reason why the stack ends before the root, if it does.
     pub cut: Option<Truncation>,
-    /// Whether a caller was found by the frame pointer alone, in code that may keep none, or by an
-    /// analysis of code that could not be checked.
-    pub fp_fallback: bool,
+    /// The least certain caller that was found, if any is doubtful, and the code that it called.
+    pub doubt: Option<(Doubt, CodeAddress)>,
 }
 
 impl Unwinder {
@@ -92,8 +91,7 @@ impl Unwinder {
             stack: StackCopy::new(copied_from, sample.stack),
             first_user: leaf_first.len(),
             leaf_first,
-            fp_fallback: false,
-            unchecked: false,
+            doubt: None,
         };
         let truncation = match (sample.registers, sample.abi) {
             (Some(registers), _) => match walk.unwind_user(registers) {
@@ -113,7 +111,7 @@ impl Unwinder {
         walk.leaf_if_empty();
         WalkOutcome {
             cut: truncation,
-            fp_fallback: walk.fp_fallback || walk.unchecked,
+            doubt: walk.doubt,
         }
     }
 
@@ -228,9 +226,8 @@ struct Walk<'a> {
     leaf_first: &'a mut Vec<CodeAddress>,
     /// Index in `leaf_first` of the first user frame.
     first_user: usize,
-    fp_fallback: bool,
-    /// Whether a rule was used whose analysis could not be checked.
-    unchecked: bool,
+    /// See [`WalkOutcome::doubt`].
+    doubt: Option<(Doubt, CodeAddress)>,
 }
 
 impl Walk<'_> {
@@ -246,7 +243,7 @@ impl Walk<'_> {
                     return self.unmapped_leaf(frame.address());
                 }
                 // A caller outside all code is wrong, so the previous frame was unwound wrongly.
-                if self.leaf_first.len() > self.first_user + 1 || self.fp_fallback {
+                if self.leaf_first.len() > self.first_user + 1 || self.has_guess() {
                     return Some(Truncation::UnwindFailed);
                 }
                 // framehop unwinds code without unwind information as if it had no frame. The code
@@ -308,6 +305,20 @@ impl Walk<'_> {
         self.unwinder.addresses.push(address);
     }
 
+    /// Notes that the caller of the last frame is doubtful.
+    fn doubt(&mut self, doubt: Doubt) {
+        let is_worse = self.doubt.is_none_or(|(noted, _)| noted < doubt);
+        if let Some(&code) = self.leaf_first.last()
+            && is_worse
+        {
+            self.doubt = Some((doubt, code));
+        }
+    }
+
+    fn has_guess(&self) -> bool {
+        matches!(self.doubt, Some((Doubt::Guessed, _)))
+    }
+
     /// Notes that the walk needs the stack up to an address.
     fn note_reached(&mut self, address: u64) {
         self.unwinder.stack_bytes = self.stack.bytes_to(address);
@@ -353,8 +364,10 @@ impl Walk<'_> {
             };
             let is_caller = index > 0;
             self.meet(&location, address, is_caller);
+            if is_caller {
+                self.doubt(Doubt::Guessed);
+            }
             self.push(location.code, address);
-            self.fp_fallback |= is_caller;
             outermost = Some(location);
         }
         match outermost {

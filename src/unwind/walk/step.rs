@@ -4,7 +4,7 @@ use framehop::{Error, FrameAddress, UnwindRegsNative, Unwinder as _};
 
 use super::{Unwinder, Walk};
 use crate::machine::{Backing, Mapping};
-use crate::trace::{CodeAddress, ModuleId};
+use crate::trace::{CodeAddress, Doubt, ModuleId};
 use crate::unwind::analysis::{Certainty, Finding};
 use crate::unwind::managed::{InFile, SampledProcess};
 use crate::unwind::rule::{Registers, StepError, UnwindRule};
@@ -107,7 +107,7 @@ impl Walk<'_> {
         frame: FrameAddress,
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
-        self.fp_fallback = true;
+        self.doubt(Doubt::Guessed);
         let stack = self.stack;
         let Unwinder {
             cache,
@@ -238,7 +238,9 @@ impl Walk<'_> {
         if !caller.map_or(is_checked, |caller| self.follows_call(caller)) {
             return self.likely_caller(frame, state);
         }
-        self.unchecked |= !is_checked;
+        if !is_checked {
+            self.doubt(Doubt::Likely);
+        }
         *state = analyzed;
         Ok(caller)
     }
@@ -258,7 +260,7 @@ impl Walk<'_> {
             let mut returned = *state;
             let caller = self.apply(rule, &mut returned)?;
             if caller.is_some_and(|caller| self.follows_call(caller)) {
-                self.unchecked = true;
+                self.doubt(Doubt::Likely);
                 *state = returned;
                 return Ok(caller);
             }

@@ -112,11 +112,17 @@ fn does_not_stop_at_null_in_code_without_unwind_information() {
     // A local variable is null, and rbp holds a variable.
     let (walked, frames) = leaf(0x1234, &[0, 0, 0, TEXT + 0x200, 0]);
     assert_eq!((walked.cut, frames), (Some(Truncation::UnwindFailed), 1));
-    assert!(walked.fp_fallback);
+    assert!(matches!(
+        walked.doubt,
+        Some((Doubt::Guessed, CodeAddress::Elf(..)))
+    ));
     // rbp is a frame pointer. The return address of the caller is null.
     let (walked, frames) = leaf(STACK + 16, &[0, 0, STACK + 32, TEXT + 0x200, 0, 0]);
     assert_eq!((walked.cut, frames), (None, 2));
-    assert!(walked.fp_fallback);
+    assert!(matches!(
+        walked.doubt,
+        Some((Doubt::Guessed, CodeAddress::Elf(..)))
+    ));
 }
 
 #[test]
