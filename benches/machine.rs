@@ -10,6 +10,7 @@
 #[path = "../tests/rings/corpus.rs"]
 mod corpus;
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use perfcollect::capture::usage::peak_memory_kib;
@@ -147,6 +148,7 @@ fn measured(recorded: &[Vec<&[u8]>], layout: &Layout, stage: Stage) -> Totals {
                 record if stage >= Stage::Machine => machine.apply(time, &record),
                 _ => {}
             }
+            ControlFlow::Continue(())
         });
         machine.take_new_rows(|_| ());
     }

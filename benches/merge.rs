@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use perfcollect::perf::{Layout, Merge, Record, RecordSource};
@@ -39,6 +40,7 @@ fn measured(records: &[Vec<u8>], layout: &Layout) -> usize {
             if let Ok(Record::Sample(sample)) = layout.parse(bytes) {
                 stack_bytes += black_box(sample).stack.len();
             }
+            ControlFlow::Continue(())
         });
     }
     stack_bytes

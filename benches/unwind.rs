@@ -11,6 +11,7 @@ mod corpus;
 mod support;
 
 use std::hint::black_box;
+use std::ops::ControlFlow;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -140,21 +141,24 @@ fn live(name: &str, command: &mut Command) {
     let start = Instant::now();
     while start.elapsed() < LIVE {
         std::thread::sleep(Duration::from_millis(25));
-        session.drain(|time, record| match record {
-            Record::Sample(sample) if sample.pid == pid => {
-                let start = Instant::now();
-                doubtful += u64::from(walker.walk(&sample).doubt.is_some());
-                first += start.elapsed();
-                let start = Instant::now();
-                for _ in 0..REPEATS {
-                    walker.walk(&sample);
+        session.drain(|time, record| {
+            match record {
+                Record::Sample(sample) if sample.pid == pid => {
+                    let start = Instant::now();
+                    doubtful += u64::from(walker.walk(&sample).doubt.is_some());
+                    first += start.elapsed();
+                    let start = Instant::now();
+                    for _ in 0..REPEATS {
+                        walker.walk(&sample);
+                    }
+                    repeated += start.elapsed();
+                    samples += 1;
                 }
-                repeated += start.elapsed();
-                samples += 1;
+                Record::Sample(_) => {}
+                record if record.process() == Some(pid) => walker.machine.apply(time, &record),
+                _ => {}
             }
-            Record::Sample(_) => {}
-            record if record.process() == Some(pid) => walker.machine.apply(time, &record),
-            _ => {}
+            ControlFlow::Continue(())
         });
     }
     assert!(samples > 0, "process {pid} has no samples");

@@ -8,6 +8,8 @@ use linux_perf_event_reader::{
     RecordIdParseInfo, RecordParseInfo, RecordType, SampleFormat,
 };
 use perf_event_open_sys::bindings as sys;
+use std::ops::ControlFlow;
+
 use perfcollect::perf::{Abi, Layout, Merge, Record, RecordSource, SampleRecord};
 use perfcollect::trace::Nanos;
 use proptest::prelude::*;
@@ -334,12 +336,14 @@ proptest! {
         }
     }
 
-    /// Each round flushes no record beyond its flush limit.
+    /// Each round flushes no record beyond its flush limit, and may end earlier at any record.
     #[test]
     fn merge_sorts_records_and_loses_none(
         mut times in proptest::collection::vec(proptest::collection::vec(0_u64..1000, 0..30), 1..6),
         mut flush_limits in proptest::collection::vec(0_u64..1000, 0..5),
+        refused in proptest::collection::vec(0_usize..50, 5),
     ) {
+        let mut refused = refused.into_iter();
         times.iter_mut().for_each(|ring| ring.sort_unstable());
         flush_limits.sort_unstable();
         flush_limits.push(u64::MAX);
@@ -351,10 +355,17 @@ proptest! {
         let mut merge = Merge::default();
         let mut flushed = Vec::new();
         for limit in flush_limits {
-            merge.round(&mut rings, &layout, Nanos(limit), |time, _| {
+            let mut kept = refused.next().unwrap_or_default();
+            let reached = merge.round(&mut rings, &layout, Nanos(limit), |time, _| {
                 assert!(time.0 < limit);
+                if limit < u64::MAX && kept == 0 {
+                    return ControlFlow::Break(());
+                }
+                kept = kept.saturating_sub(1);
                 flushed.push(time.0);
+                ControlFlow::Continue(())
             });
+            assert!(reached.0 <= limit && flushed.iter().all(|&time| time <= reached.0));
         }
         prop_assert_eq!(flushed, expected);
         prop_assert_eq!(merge.late(), 0);
@@ -372,7 +383,10 @@ proptest! {
         let mut merge = Merge::default();
         let mut flushed = Vec::new();
         for limit in flush_limits.into_iter().chain([u64::MAX]) {
-            merge.round(&mut rings, &layout, Nanos(limit), |time, _| flushed.push(time.0));
+            merge.round(&mut rings, &layout, Nanos(limit), |time, _| {
+                flushed.push(time.0);
+                ControlFlow::Continue(())
+            });
         }
         let newest = flushed.iter().scan(0, |newest, &time| {
             *newest = time.max(*newest);

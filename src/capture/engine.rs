@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::doubtful_code::DoubtfulCallers;
@@ -9,6 +10,7 @@ use super::early_stacks::{EarlyStack, EarlyStacks};
 use super::event_code::EventCode;
 use super::event_sessions::EventSessions;
 use super::not_running;
+use super::patience::Patience;
 use super::rundown_sessions::RundownSessions;
 use super::stack_walker::{StackWalker, Walked};
 use super::starting_processes::StartingProcesses;
@@ -41,6 +43,8 @@ pub(super) struct Engine<'a, W> {
     early: EarlyStacks,
     events: EventSessions,
     event_code: EventCode,
+    may_wait: bool,
+    patience: Patience,
     losses: Losses,
     doubtful: DoubtfulCallers,
     /// Size of the deepest stack of each CPU since the last call of [`Engine::take_deepest`].
@@ -74,6 +78,8 @@ impl<'a, W: Write> Engine<'a, W> {
             early: EarlyStacks::default(),
             events: EventSessions::default(),
             event_code: EventCode::default(),
+            may_wait: false,
+            patience: Patience::default(),
             losses: Losses::default(),
             doubtful: DoubtfulCallers::default(),
             deepest: BTreeMap::new(),
@@ -125,17 +131,35 @@ impl<'a, W: Write> Engine<'a, W> {
         Ok(())
     }
 
+    /// Sets whether records may wait for the analysis of code.
+    pub(super) fn set_may_wait(&mut self, may_wait: bool) {
+        self.may_wait = may_wait;
+    }
+
+    /// Returns whether a record waits for the analysis of code.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.patience.is_waiting()
+    }
+
+    /// Processes a record that may not wait.
     pub(super) fn record(&mut self, time: Nanos, record: &Record<'_>) {
+        self.may_wait = false;
+        let _ = self.record_or_wait(time, record);
+    }
+
+    /// Processes a record. Returns [`ControlFlow::Break`] if it shall wait, and all that follow.
+    pub(super) fn record_or_wait(&mut self, time: Nanos, record: &Record<'_>) -> ControlFlow<()> {
         match record {
             Record::Sample(sample) => {
+                if sample.pid.0 > 0 && self.filter.includes(sample.pid) {
+                    self.sample(sample)?;
+                }
                 self.losses.samples_seen += 1;
                 if sample.pid.0 <= 0 {
                     // 0 is outside of the pid namespace, so it is not the target (perf_event_pid).
                     if sample.pid.0 < 0 || self.filter.pids().is_none() {
                         self.losses.unattributed += 1;
                     }
-                } else if self.filter.includes(sample.pid) {
-                    self.sample(sample);
                 }
             }
             Record::Lost { records, cpu } => self.losses.count(*cpu, *records, time),
@@ -161,6 +185,7 @@ impl<'a, W: Write> Engine<'a, W> {
                 }
             }
         }
+        ControlFlow::Continue(())
     }
 
     /// Follows a record of a process that may get a session.
@@ -183,7 +208,7 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
-    fn sample(&mut self, sample: &SampleRecord<'_>) {
+    fn sample(&mut self, sample: &SampleRecord<'_>) -> ControlFlow<()> {
         // The kernel has no ids any more (-1) for a thread that is being reaped. The process id
         // replaces them, as no reader of the trace accepts a negative id.
         let tid = if sample.tid.0 < 0 {
@@ -199,6 +224,9 @@ impl<'a, W: Write> Engine<'a, W> {
             Some(stack) => stack,
             None => {
                 let walked = self.walk(sample, process, false).outcome;
+                if walked.is_pending && self.may_wait && self.patience.may_wait(Instant::now()) {
+                    return ControlFlow::Break(());
+                }
                 // Callers that were not recorded are missing from all stacks, so one notice reports
                 // them.
                 let truncation = walked.cut.filter(|_| self.callers == Callers::All);
@@ -224,6 +252,10 @@ impl<'a, W: Write> Engine<'a, W> {
             cpu: sample.cpu,
             stack,
         });
+        if self.patience.is_waiting() {
+            self.patience.end(Instant::now());
+        }
+        ControlFlow::Continue(())
     }
 
     /// Walks the stack of a sample into `leaf_first`.
@@ -308,9 +340,10 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
-    /// Starts no more event sessions.
-    pub(super) fn end_session_starts(&mut self) {
+    /// Starts no more event sessions, and waits longer for analyses of code: no record arrives.
+    pub(super) fn end_recording(&mut self) {
         self.events.end_starts();
+        self.walker.wait_for_analyses();
     }
 
     /// Ends the rundown and event sessions.

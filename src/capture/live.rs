@@ -135,7 +135,10 @@ pub fn run(
             .limit
             .map(|limit| limit.saturating_sub(clock.elapsed()));
         let previews = engine.needs_previews(perf::now());
-        let tick = if previews { SHORT_TICK } else { TICK };
+        let tick = match previews || engine.is_waiting() {
+            true => SHORT_TICK,
+            false => TICK,
+        };
         let at_most = left.map_or(tick, |left| left.min(tick));
         if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
             break End::Wait(error.to_string());
@@ -143,9 +146,10 @@ pub fn run(
         priority.follow();
         session.follow_cpus(|| engine.threads());
         sample_rate.follow(perf::now());
+        engine.set_may_wait(session.has_room());
         let flush_limit = session.drain(|time, record| {
             priority.follow();
-            engine.record(time, &record);
+            engine.record_or_wait(time, &record)
         });
         if previews {
             session.preview(|record| engine.preview(record));
@@ -198,7 +202,7 @@ pub fn run(
     // The recorded data is worth more than a clean stop. Closing the events below ends sampling
     // too.
     let _ = session.stop();
-    engine.end_session_starts();
+    engine.end_recording();
     let ended = perf::now();
     drop(priority);
     session.drain_all(|time, record| engine.record(time, &record));

@@ -16,6 +16,7 @@ mod live;
 mod named_ranges;
 mod not_running;
 mod notable;
+mod patience;
 mod priority;
 mod process_limits;
 mod recovery;

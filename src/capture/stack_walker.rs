@@ -44,6 +44,11 @@ impl StackWalker {
         }
     }
 
+    /// Waits longer for analyses of code, as no records arrive any more.
+    pub(super) fn wait_for_analyses(&mut self) {
+        self.unwinder.wait_for_analyses();
+    }
+
     /// Forgets the processes that have ended since the last call. Returns their rows.
     pub(super) fn forget_ended(&mut self) -> Vec<ProcessId> {
         let ended = self.machine.take_ended();

@@ -12,6 +12,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::ControlFlow;
 
 use super::layout::Layout;
 use crate::ids::Nanos;
@@ -34,13 +35,16 @@ pub struct Merge {
 
 impl Merge {
     /// Passes all records older than `flush_limit` to `each`, oldest first.
+    ///
+    /// If `each` returns [`ControlFlow::Break`], the record stays the oldest one. Returns the time
+    /// before which no record is left.
     pub fn round<S: RecordSource>(
         &mut self,
         sources: &mut [S],
         layout: &Layout,
         flush_limit: Nanos,
-        mut each: impl FnMut(Nanos, &[u8]),
-    ) {
+        mut each: impl FnMut(Nanos, &[u8]) -> ControlFlow<()>,
+    ) -> Nanos {
         self.heads.clear();
         for (index, source) in sources.iter_mut().enumerate() {
             if let Some(time) = head_time(source, layout) {
@@ -52,13 +56,15 @@ impl Merge {
             if time >= flush_limit {
                 break;
             }
-            self.late += u64::from(time < self.newest);
-            self.newest = self.newest.max(time);
             let source = &mut sources[index];
             if let Some(record) = source.peek() {
-                each(time, record);
+                if each(time, record).is_break() {
+                    return time;
+                }
                 source.advance();
             }
+            self.late += u64::from(time < self.newest);
+            self.newest = self.newest.max(time);
             match head_time(source, layout) {
                 Some(time) => head.0.0 = time,
                 None => {
@@ -66,6 +72,7 @@ impl Merge {
                 }
             }
         }
+        flush_limit
     }
 
     /// Number of records that were flushed after a newer one.

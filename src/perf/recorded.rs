@@ -2,6 +2,8 @@
 //!
 //! Everything after the mapped memory is the code that a capture runs.
 
+use std::ops::ControlFlow;
+
 use super::fake_event::FakeEvent;
 use super::layout::Layout;
 use super::record::Record;
@@ -81,8 +83,11 @@ impl Replay {
     }
 
     /// Passes all records older than `flush_limit` to `each`.
-    pub(crate) fn drain(&mut self, flush_limit: Nanos, each: impl FnMut(Nanos, Record<'_>)) {
-        self.rings.drain_until(flush_limit, each);
+    pub(crate) fn drain(&mut self, flush_limit: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {
+        self.rings.drain_until(flush_limit, |time, record| {
+            each(time, record);
+            ControlFlow::Continue(())
+        });
     }
 
     /// Returns the times of the first and the last record.

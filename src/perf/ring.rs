@@ -72,6 +72,11 @@ impl Ring {
         self.is_corrupt
     }
 
+    /// Returns whether less than half of the buffer was in use at the last [`Ring::refresh`].
+    pub(super) fn has_room(&self) -> bool {
+        (self.head.wrapping_sub(self.tail) as usize) < self.data_bytes / 2
+    }
+
     fn control(&self) -> *mut perf_event_mmap_page {
         self.memory.as_mut_ptr().cast()
     }

@@ -1,5 +1,7 @@
 //! The ring buffers of all CPUs as one stream of records.
 
+use std::ops::ControlFlow;
+
 use super::layout::Layout;
 use super::merge::Merge;
 use super::record::Record;
@@ -34,12 +36,12 @@ impl Rings {
         self.malformed += u64::from(ring.is_corrupt());
     }
 
-    /// Passes all records older than `flush_limit` to `each`, in order of time.
+    /// Passes records older than `flush_limit` to `each`, see [`Merge::round`].
     pub(super) fn drain_until(
         &mut self,
         flush_limit: Nanos,
-        mut each: impl FnMut(Nanos, Record<'_>),
-    ) {
+        mut each: impl FnMut(Nanos, Record<'_>) -> ControlFlow<()>,
+    ) -> Nanos {
         self.rings.iter_mut().for_each(Ring::refresh);
         let Self {
             rings,
@@ -50,9 +52,17 @@ impl Rings {
         merge.round(rings, layout, flush_limit, |time, bytes| {
             match layout.parse(bytes) {
                 Ok(record) => each(time, record),
-                Err(_) => *malformed += 1,
+                Err(_) => {
+                    *malformed += 1;
+                    ControlFlow::Continue(())
+                }
             }
-        });
+        })
+    }
+
+    /// Returns whether each ring buffer was more than half empty when it was last read.
+    pub(super) fn have_room(&self) -> bool {
+        self.rings.iter().all(Ring::has_room)
     }
 
     /// Passes records that are new since the last preview to `each`, one ring buffer at a time.

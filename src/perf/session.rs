@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
@@ -350,16 +351,25 @@ NoticeKind::StackCopiesReduced,
         }
     }
 
-    /// Passes all records older than the reorder window to `each`, and returns the flush limit.
-    pub fn drain(&mut self, each: impl FnMut(Nanos, Record<'_>)) -> Nanos {
+    /// Passes records older than the reorder window to `each`, until that returns
+    /// [`ControlFlow::Break`]. Returns the time before which no record is left.
+    pub fn drain(&mut self, each: impl FnMut(Nanos, Record<'_>) -> ControlFlow<()>) -> Nanos {
         let flush_limit = Nanos(now().0.saturating_sub(REORDER_WINDOW_NS));
-        self.drain_until(flush_limit, each);
-        flush_limit
+        self.drain_until(flush_limit, each)
+    }
+
+    /// Returns whether the ring buffers have room for the records of some more time.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.rings.have_room()
     }
 
     /// Passes all records to `each`. Call after [`PerfSession::stop`].
-    pub fn drain_all(&mut self, each: impl FnMut(Nanos, Record<'_>)) {
-        self.drain_until(Nanos(u64::MAX), each);
+    pub fn drain_all(&mut self, mut each: impl FnMut(Nanos, Record<'_>)) {
+        self.drain_until(Nanos(u64::MAX), |time, record| {
+            each(time, record);
+            ControlFlow::Continue(())
+        });
     }
 
     /// Passes records that are new since the last preview to `each`, before they are in order.
@@ -369,13 +379,16 @@ NoticeKind::StackCopiesReduced,
         self.rings.preview(each);
     }
 
-    fn drain_until(&mut self, flush_limit: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {
+    fn drain_until(
+        &mut self,
+        flush_limit: Nanos,
+        mut each: impl FnMut(Nanos, Record<'_>) -> ControlFlow<()>,
+    ) -> Nanos {
         let Self { rings, threads, .. } = self;
-        rings.drain_until(flush_limit, |time, record| {
-            if threads.accepts(&record) {
-                each(time, record);
-            }
-        });
+        rings.drain_until(flush_limit, |time, record| match threads.accepts(&record) {
+            true => each(time, record),
+            false => ControlFlow::Continue(()),
+        })
     }
 
     /// Returns the number of malformed records plus corrupt ring buffers.

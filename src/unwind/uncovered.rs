@@ -1,10 +1,11 @@
 //! Code of ELF files without unwind information, and the rules that an analysis finds for it.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 
 use rustc_hash::FxHashMap;
 
-use super::analysis::{Analyst, Finding};
+use super::analysis::{Analyst, Finding, Row, Waiting};
 use super::modules::Modules;
 use super::owner_time::OwnerTime;
 use crate::machine::{CodeFile, Content};
@@ -14,6 +15,8 @@ use crate::trace::ModuleId;
 const ENTRIES: usize = 1 << 14;
 /// Maximum number of cached return addresses. The cache is cleared when it is full.
 const MAX_CALLS: usize = 1 << 14;
+/// Maximum number of findings near instructions, about. They are forgotten when there are more.
+const MAX_NEAR: usize = 1 << 14;
 /// Longest call instruction that compilers use: opcode, ModRM, SIB, 4 bytes, after a REX prefix.
 const MAX_CALL_BYTES: usize = 8;
 
@@ -35,28 +38,65 @@ struct Cached {
     source: Source,
 }
 
+/// Checked findings of code near instructions that were analyzed.
+#[derive(Default)]
+struct Near {
+    /// Exclusive end and finding of consecutive instructions, by file and their start.
+    rows: BTreeMap<(ModuleId, u64), (u64, Finding)>,
+}
+
+impl Near {
+    fn get(&self, id: ModuleId, svma: u64) -> Option<Finding> {
+        let rows = self.rows.range((id, 0)..=(id, svma));
+        let (_, (end, finding)) = rows.last()?;
+        (svma < *end).then_some(*finding)
+    }
+
+    fn add(&mut self, id: ModuleId, rows: Vec<Row>) {
+        if self.rows.len() >= MAX_NEAR {
+            self.rows.clear();
+        }
+        let rows = rows.into_iter();
+        self.rows
+            .extend(rows.map(|row| ((id, row.start), (row.end, row.finding))));
+    }
+}
+
 /// Sources of unwind rules by instruction.
 pub(super) struct Uncovered {
     cache: Box<[Option<Cached>]>,
     /// Analyzes files that may take any time, and the others.
     analysts: [Analyst; 2],
+    near: Near,
+    /// Whether an analysis was not ready.
+    is_pending: bool,
     /// Whether a call precedes an address.
     calls: FxHashMap<(ModuleId, u64), bool>,
 }
 
 impl Default for Uncovered {
     fn default() -> Self {
-        Self::new(false)
+        Self {
+            cache: vec![None; ENTRIES].into(),
+            analysts: Default::default(),
+            near: Near::default(),
+            is_pending: false,
+            calls: FxHashMap::default(),
+        }
     }
 }
 
 impl Uncovered {
-    pub(super) fn new(is_live: bool) -> Self {
-        Self {
-            cache: vec![None; ENTRIES].into(),
-            analysts: [Analyst::new(is_live), Analyst::new(is_live)],
-            calls: FxHashMap::default(),
+    /// Changes how long it waits for analyses.
+    pub(super) fn set_waiting(&mut self, waiting: Waiting) {
+        for analyst in &mut self.analysts {
+            analyst.set_waiting(waiting);
         }
+    }
+
+    /// Returns whether an analysis was not ready since the last call.
+    pub(super) fn take_pending(&mut self) -> bool {
+        std::mem::take(&mut self.is_pending)
     }
 
     /// Returns how to unwind an instruction.
@@ -80,17 +120,19 @@ impl Uncovered {
         };
         let source = match (is_covered, &file.content) {
             (false, Content::File(file)) => {
-                let owner = modules.owner(id);
                 let [trusted, others] = &mut self.analysts;
-                let analyst = if owner.is_none() { trusted } else { others };
-                match time
-                    .read(owner, || analyst.query((id, svma), file))
-                    .flatten()
-                {
-                    Some(Some(finding)) => Source::Analysis(finding),
-                    Some(None) => Source::None,
-                    // The next sample there may have the answer.
-                    None => return Source::None,
+                let analyst = match modules.owner(id) {
+                    None => trusted,
+                    Some(_) => others,
+                };
+                if let Some(finding) = self.near.get(id, svma) {
+                    Source::Analysis(finding)
+                } else if let Some(answer) = analyst.query((id, svma), file) {
+                    self.near.add(id, answer.near);
+                    answer.finding.map_or(Source::None, Source::Analysis)
+                } else {
+                    self.is_pending = true;
+                    return Source::None;
                 }
             }
             _ => Source::UnwindInformation,

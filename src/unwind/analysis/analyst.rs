@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Analysis, Finding};
+use super::{Analysis, Finding, Row};
 use crate::machine::{drop_capabilities, reset_thread_priority};
 use crate::trace::ModuleId;
 
@@ -23,11 +23,6 @@ const MAX_READS: u32 = 3;
 const MAX_PENDING: usize = 1024;
 /// Stack of the thread.
 const STACK_BYTES: usize = 512 << 10;
-/// Maximum time that a capture waits for one answer, and for the first answers together.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// Part of the time that a capture may spend waiting.
-const WAITING_SHARE: u32 = 20;
-
 /// An instruction of a file.
 type Place = (ModuleId, u64);
 
@@ -36,12 +31,38 @@ struct Query {
     file: Arc<File>,
 }
 
-type Answer = (Place, Option<Finding>);
+/// What an analysis shows about an instruction, and the checked findings of code near it.
+#[derive(Default)]
+pub(in crate::unwind) struct Answer {
+    pub(in crate::unwind) finding: Option<Finding>,
+    pub(in crate::unwind) near: Vec<Row>,
+}
+
+/// How long queries wait for their answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::unwind) enum Waiting {
+    /// As long as it takes.
+    #[default]
+    Unlimited,
+    /// Shortly: ring buffers are read meanwhile.
+    Capturing,
+    /// Half a second together: the last records are read.
+    Last,
+}
+
+/// Maximum time that one query waits while capturing.
+const WAIT: Duration = Duration::from_millis(2);
+/// The same for the first ones together.
+const FIRST_WAITS: Duration = Duration::from_millis(50);
+/// Part of the time that they may wait.
+const WAITING_SHARE: u32 = 50;
+/// The same for all at the end.
+const LAST_WAITS: Duration = Duration::from_millis(500);
 
 /// Channels to and from the thread.
 struct Thread {
     queries: Sender<Query>,
-    answers: Receiver<Answer>,
+    answers: Receiver<(Place, Answer)>,
 }
 
 /// Queries the thread, which starts with the first query.
@@ -51,28 +72,21 @@ pub(in crate::unwind) struct Analyst {
     /// Queries without an answer.
     pending: FxHashSet<Place>,
     /// Answers that came too late for their sample.
-    answers: FxHashMap<Place, Option<Finding>>,
-    /// Start of the first wait, and the time of all waits.
+    answers: FxHashMap<Place, Answer>,
+    waiting: Waiting,
+    /// Start of the first wait, and the time of all.
     waited: Option<(Instant, Duration)>,
-    /// Whether the ring buffers are read meanwhile, so that the time of waiting is limited.
-    is_live: bool,
 }
 
 impl Analyst {
-    /// Creates an analyst. With `is_live`, it waits only a short time for an answer.
-    pub(in crate::unwind) fn new(is_live: bool) -> Self {
-        Self {
-            is_live,
-            ..Self::default()
-        }
+    /// Changes how long queries wait.
+    pub(in crate::unwind) fn set_waiting(&mut self, waiting: Waiting) {
+        self.waiting = waiting;
+        self.waited = None;
     }
 
     /// Returns what an analysis shows about an instruction, or `None` if there is no answer yet.
-    pub(in crate::unwind) fn query(
-        &mut self,
-        place: Place,
-        file: &Arc<File>,
-    ) -> Option<Option<Finding>> {
+    pub(in crate::unwind) fn query(&mut self, place: Place, file: &Arc<File>) -> Option<Answer> {
         if let Some(answer) = self.answers.remove(&place) {
             return Some(answer);
         }
@@ -91,9 +105,9 @@ impl Analyst {
         self.wait_for(place)
     }
 
-    fn wait_for(&mut self, place: Place) -> Option<Option<Finding>> {
+    fn wait_for(&mut self, place: Place) -> Option<Answer> {
         let start = Instant::now();
-        let deadline = self.is_live.then(|| start + self.patience(start));
+        let deadline = self.patience(start).map(|patience| start + patience);
         let mut found = None;
         loop {
             let answers = &self.thread.as_ref()?.answers;
@@ -102,19 +116,19 @@ impl Analyst {
                 Some(left) => answers.recv_timeout(left),
                 None => answers.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
-            let Ok((answered, finding)) = answer else {
+            let Ok((answered, answer)) = answer else {
                 break;
             };
             self.pending.remove(&answered);
             if answered == place {
-                found = Some(finding);
+                found = Some(answer);
                 break;
             }
             // Most belong to code that is not sampled again.
             if self.answers.len() >= MAX_PENDING {
                 self.answers.clear();
             }
-            self.answers.insert(answered, finding);
+            self.answers.insert(answered, answer);
         }
         if let Some((_, waited)) = &mut self.waited {
             *waited += start.elapsed();
@@ -122,12 +136,18 @@ impl Analyst {
         found
     }
 
-    /// Returns how long it may wait now.
-    fn patience(&mut self, now: Instant) -> Duration {
-        let (since, waited) = *self.waited.get_or_insert((now, Duration::ZERO));
-        // The first file may take all of its patience at once.
-        let allowed = PATIENCE + now.duration_since(since) / WAITING_SHARE;
-        allowed.saturating_sub(waited).min(PATIENCE)
+    /// Returns how long a query may wait now. `None` has no limit.
+    fn patience(&mut self, now: Instant) -> Option<Duration> {
+        let (first, waited) = *self.waited.get_or_insert((now, Duration::ZERO));
+        let (at_most, allowed) = match self.waiting {
+            Waiting::Unlimited => return None,
+            Waiting::Capturing => {
+                let share = now.duration_since(first) / WAITING_SHARE;
+                (WAIT, FIRST_WAITS + share)
+            }
+            Waiting::Last => (LAST_WAITS, LAST_WAITS),
+        };
+        Some(allowed.saturating_sub(waited).min(at_most))
     }
 }
 
@@ -142,7 +162,8 @@ fn start() -> Option<Thread> {
             drop_capabilities();
             let mut analyses = Analyses::default();
             while let Ok(Query { place, file }) = received.recv() {
-                if sender.send((place, analyses.at(place, file))).is_err() {
+                let answer = analyses.at(place, file).unwrap_or_default();
+                if sender.send((place, answer)).is_err() {
                     return;
                 }
             }
@@ -187,16 +208,20 @@ impl Analyzed {
 }
 
 impl Analyses {
-    fn at(&mut self, (id, address): Place, file: Arc<File>) -> Option<Finding> {
+    fn at(&mut self, (id, address): Place, file: Arc<File>) -> Option<Answer> {
         self.clock += 1;
         let analyzed = self.files.entry(id).or_default();
         analyzed.used = self.clock;
         if analyzed.analysis.is_none() && analyzed.reads < MAX_READS {
             analyzed.read(file);
         }
-        let finding = analyzed.analysis.as_mut()?.at(address);
+        let analysis = analyzed.analysis.as_mut()?;
+        let answer = Answer {
+            finding: analysis.at(address),
+            near: analysis.checked_near(address),
+        };
         self.evict_except(id);
-        finding
+        Some(answer)
     }
 
     /// Drops the least recently used analyses, but never that of `current`.

@@ -30,10 +30,10 @@ type ReturnOf = Option<u64>;
 
 /// Findings for consecutive instructions: `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Row {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) finding: Finding,
+pub(in crate::unwind) struct Row {
+    pub(in crate::unwind) start: u64,
+    pub(in crate::unwind) end: u64,
+    pub(in crate::unwind) finding: Finding,
 }
 
 /// A block: instructions up to a jump, or to one that is jumped to.

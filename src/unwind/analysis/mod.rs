@@ -24,9 +24,10 @@ use std::collections::{BTreeMap, HashSet};
 use perfcollect_symbols::elf::{ElfFile, FunctionRanges};
 
 use function::Function;
+pub(super) use function::Row;
 use module::Module;
 
-pub(super) use analyst::Analyst;
+pub(super) use analyst::{Analyst, Waiting};
 pub use finding::{Certainty, Finding};
 
 /// Limit of functions that are tried for one instruction.
@@ -37,6 +38,8 @@ const MAX_ROWS: usize = 1 << 18;
 const WORK_PER_BYTE: usize = 40;
 /// The same for any file: ten seconds.
 const MAX_WORK: usize = 100_000_000;
+/// Maximum number of rows before and after an instruction that are known with it.
+const MAX_NEAR: usize = 64;
 /// Approximate size of a row, in bytes.
 const ROW_BYTES: usize = 64;
 
@@ -109,6 +112,24 @@ impl Analysis {
             let rule = gap::rule(&self.module, address)?;
             Some(Finding::Caller(rule, Certainty::Likely))
         })
+    }
+
+    /// Returns the checked findings of the code near an address, which belong to the same functions
+    /// mostly.
+    fn checked_near(&self, address: u64) -> Vec<Row> {
+        let row = |(start, (end, finding)): (&u64, &(u64, Finding))| Row {
+            start: *start,
+            end: *end,
+            finding: *finding,
+        };
+        let before = self.rows.range(..=address).rev().take(MAX_NEAR).map(row);
+        let after = self
+            .rows
+            .range(address.saturating_add(1)..)
+            .take(MAX_NEAR)
+            .map(row);
+        let near = before.chain(after);
+        near.filter(|row| is_checked(&row.finding)).collect()
     }
 
     /// Returns the memory that it occupies, in bytes.

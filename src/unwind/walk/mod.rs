@@ -6,6 +6,7 @@ use framehop::{CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, Unwind
 use rustc_hash::FxHashMap;
 
 use self::step::{CodeLocation, UnwindSource};
+use super::analysis::Waiting;
 use super::chain;
 use super::managed::{ManagedCode, MetCode, SampledProcess};
 use super::module::FileUnwinder;
@@ -55,17 +56,26 @@ pub struct WalkOutcome {
     pub cut: Option<Truncation>,
     /// The least certain caller that was found, if any is doubtful, and the code that it called.
     pub doubt: Option<(Doubt, CodeAddress)>,
+    /// Whether the stack may be longer when the analysis of its code is ready.
+    pub is_pending: bool,
 }
 
 impl Unwinder {
-    /// Creates an unwinder of a running capture, which does not spend long on one user's files.
+    /// Creates an unwinder of a running capture, which does not spend long on one user's files and
+    /// waits for analyses of code only shortly.
     #[must_use]
     pub fn live() -> Self {
-        Self {
-            uncovered: Uncovered::new(true),
+        let mut unwinder = Self {
             time: OwnerTime::bounded(),
             ..Self::default()
-        }
+        };
+        unwinder.uncovered.set_waiting(Waiting::Capturing);
+        unwinder
+    }
+
+    /// Waits longer for analyses of code, as no records arrive any more.
+    pub fn wait_for_analyses(&mut self) {
+        self.uncovered.set_waiting(Waiting::Last);
     }
 
     /// Fills `leaf_first` with the code addresses of the sample.
@@ -109,9 +119,11 @@ impl Unwinder {
             }
         };
         walk.leaf_if_empty();
+        let doubt = walk.doubt;
         WalkOutcome {
             cut: truncation,
-            doubt: walk.doubt,
+            doubt,
+            is_pending: self.uncovered.take_pending(),
         }
     }
 
