@@ -4,6 +4,7 @@
 #[macro_use]
 mod support;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -73,4 +74,28 @@ fn callers_of_the_c_library_are_found() {
 #[test]
 fn callers_of_a_linked_c_library_are_found() {
     expect_callers(&["-static"]);
+}
+
+/// Without symbols, the functions are found by their instructions.
+#[test]
+fn stacks_of_a_stripped_program_are_whole() {
+    need_capture!();
+    need_command!("musl-gcc");
+    let directory = tempfile::tempdir().unwrap();
+    compile(directory.path(), &["-static", "-s"]);
+    let collect = ["collect", "x", "-quiet", "--", "./callers", "2"];
+    run_perfcollect(collect, directory.path(), LIMIT).expect_success();
+    let saved = Saved::open(directory, "x");
+    let stacks = saved.summary.quality.stacks;
+    let all = saved.summary.samples;
+    assert!(
+        all > 1000 && stacks.rooted * 1000 >= all * 995,
+        "{stacks:?}"
+    );
+    assert!((stacks.likely + stacks.guessed) * 200 <= all, "{stacks:?}");
+    let frames = saved.stacks.keys().flatten();
+    let unnamed = frames.filter(|frame| frame.starts_with("callers+0x"));
+    let functions: HashSet<&String> = unnamed.collect();
+    // The symbol table that was removed has some 60 functions that run, the samples 1000 addresses.
+    assert!((20..150).contains(&functions.len()), "{functions:?}");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::symbolizer::{
-    self, Evidence, FileContent, FileSource, FileSymbolizer, Frame, Symbolizer,
+    self, Evidence, FileContent, FileSource, FileSymbolizer, Frame, Symbolizer, Unresolved,
 };
 use rustc_hash::FxHashMap;
 use rustix::process::geteuid;
@@ -18,6 +18,7 @@ use super::{Options, problems};
 use crate::download::{Module, Sources};
 use crate::machine::{CodeFile, Content};
 use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, NoticeKind};
+use crate::unwind::FunctionStarts;
 
 /// Limit of the demangled names from the debug information of a file, in bytes.
 const MAX_NAMES_BYTES: usize = 128 << 20;
@@ -79,6 +80,7 @@ pub(super) fn name(
     let mut group = SymbolizedGroup::default();
     // Few functions are inlined, each in many places.
     let mut inlined_rows: FxHashMap<Cow<'_, [u8]>, FunctionId> = FxHashMap::default();
+    let mut starts = Starts::default();
     for (index, &code) in codes.iter().enumerate() {
         let frames = match (&symbols, code) {
             _ if cancel() => None,
@@ -91,6 +93,7 @@ pub(super) fn name(
         let frames = match frames {
             Some(Ok(frames)) => frames,
             Some(Err(why)) => {
+                let why = starts.complete(why, code, file);
                 group.push(names.unresolved(code, &why));
                 continue;
             }
@@ -136,6 +139,26 @@ pub(super) fn name(
     group
 }
 
+/// Starts of functions that neither symbols nor unwind information have.
+#[derive(Default)]
+struct Starts(Option<Option<FunctionStarts>>);
+
+impl Starts {
+    /// Adds the start of the function to the reason why it has no name.
+    fn complete(&mut self, why: Unresolved, code: CodeAddress, file: &CodeFile) -> Unresolved {
+        match (why, code) {
+            (Unresolved::NoSymbol { start: None }, CodeAddress::Elf(_, address)) => {
+                let starts = self
+                    .0
+                    .get_or_insert_with(|| FunctionStarts::read(&file.content));
+                let start = starts.as_mut().and_then(|starts| starts.of(address));
+                Unresolved::NoSymbol { start }
+            }
+            (why, _) => why,
+        }
+    }
+}
+
 /// The functions of one file, with each name demangled once.
 pub(crate) struct Names<'a> {
     module: Box<str>,
@@ -165,14 +188,14 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn unresolved(&self, code: CodeAddress, why: &symbolizer::Unresolved) -> Function {
+    fn unresolved(&self, code: CodeAddress, why: &Unresolved) -> Function {
         let plain = self.plain(code);
         match why {
-            symbolizer::Unresolved::NoSymbol { start } => Function {
+            Unresolved::NoSymbol { start } => Function {
                 start: *start,
                 ..plain
             },
-            symbolizer::Unresolved::NoMethod(_) => Function {
+            Unresolved::NoMethod(_) => Function {
                 kind: FunctionKind::ReadyToRun,
                 tier: Some(READY_TO_RUN.into()),
                 ..plain

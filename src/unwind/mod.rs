@@ -15,7 +15,7 @@ mod stack_copy;
 mod uncovered;
 mod walk;
 
-pub use analysis::{Analysis, Certainty, Finding};
+pub use analysis::{Analysis, Certainty, Finding, FunctionStarts};
 pub use managed::{Epoch, MetCode, MetKind, SampledProcess};
 pub use managed::{FunctionBytes, ReadyToRunImage, function_rule};
 pub use rule::UnwindRule;

@@ -11,9 +11,11 @@ mod analyst;
 mod differential_tests;
 mod finding;
 mod function;
+mod function_starts;
 mod gap;
 mod jump_tables;
 mod module;
+mod no_return;
 mod starts;
 mod state;
 mod sweep;
@@ -29,6 +31,7 @@ use module::Module;
 
 pub(super) use analyst::{Analyst, Waiting};
 pub use finding::{Certainty, Finding};
+pub use function_starts::FunctionStarts;
 
 /// Limit of functions that are tried for one instruction.
 const MAX_TRIED: usize = 16;
@@ -63,11 +66,11 @@ impl Analysis {
     #[must_use]
     pub fn new(elf: &ElfFile, ranges: Option<&FunctionRanges>) -> Option<Self> {
         let module = Module::read(elf, ranges)?;
-        let code = module.image.segments.iter();
-        let code = code.filter(|segment| segment.executable);
-        let bytes: usize = code.map(|segment| segment.data.len()).sum();
         Some(Self {
-            budget: bytes.saturating_mul(WORK_PER_BYTE).min(MAX_WORK),
+            budget: module
+                .code_bytes()
+                .saturating_mul(WORK_PER_BYTE)
+                .min(MAX_WORK),
             module,
             rows: BTreeMap::new(),
             analyzed: HashSet::new(),

@@ -45,6 +45,13 @@ impl Module {
         sources.map(|(_, source)| *source)
     }
 
+    /// Returns the size of the executable segments.
+    pub(super) fn code_bytes(&self) -> usize {
+        let code = self.image.segments.iter();
+        let code = code.filter(|segment| segment.executable);
+        code.map(|segment| segment.data.len()).sum()
+    }
+
     /// Returns the memory that it occupies, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let image: usize = self

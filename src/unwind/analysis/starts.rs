@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use perfcollect_symbols::elf::{CodeImage, ElfFile};
 
+use super::no_return;
 use super::sweep::Sweep;
 
 /// Functions that do not return, without leading underscores and `@plt`.
@@ -76,7 +77,10 @@ impl Starts {
         let is_start = |pointer: &&u64| sweep.candidates.binary_search(pointer).is_ok();
         strong.extend(image.pointers.iter().filter(is_start));
         strong.extend((image.entry != 0).then_some(image.entry));
-        let mut no_return = HashSet::new();
+        let called = sweep.calls.iter().copied();
+        let mut no_return: HashSet<u64> = called
+            .filter(|start| no_return::never_returns(image, *start))
+            .collect();
         if let Ok(symbols) = elf.symbols() {
             for symbol in symbols.iter() {
                 strong.push(symbol.start);
