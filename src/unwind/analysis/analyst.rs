@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::{Analysis, Finding, Row};
 use crate::machine::{drop_capabilities, reset_thread_priority};
@@ -21,6 +22,9 @@ const MAX_BYTES: usize = 64 << 20;
 const MAX_READS: u32 = 3;
 /// Maximum number of instructions that wait for their analysis. The others are tried again.
 const MAX_PENDING: usize = 1024;
+/// Largest file that is analyzed with a high priority, and CPU time of that.
+const MAX_URGENT_BYTES: u64 = 8 << 20;
+const MAX_URGENT_TIME: Duration = Duration::from_millis(200);
 /// Stack of the thread.
 const STACK_BYTES: usize = 512 << 10;
 /// An instruction of a file.
@@ -151,6 +155,19 @@ impl Analyst {
     }
 }
 
+/// Returns whether an analysis may take long, or those before have.
+///
+/// Samples wait for the first answers, also on a busy machine: so the thread has at first the high
+/// priority of the capture.
+fn takes_long(file: &File) -> bool {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    let used = Duration::try_from(used).unwrap_or(Duration::MAX);
+    let is_large = file
+        .metadata()
+        .is_ok_and(|file| file.len() > MAX_URGENT_BYTES);
+    is_large || used > MAX_URGENT_TIME
+}
+
 fn start() -> Option<Thread> {
     let (queries, received) = channel::<Query>();
     let (sender, answers) = channel();
@@ -158,10 +175,14 @@ fn start() -> Option<Thread> {
         .name("code analysis".into())
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            reset_thread_priority();
             drop_capabilities();
             let mut analyses = Analyses::default();
+            let mut is_urgent = true;
             while let Ok(Query { place, file }) = received.recv() {
+                if is_urgent && takes_long(&file) {
+                    reset_thread_priority();
+                    is_urgent = false;
+                }
                 let answer = analyses.at(place, file).unwrap_or_default();
                 if sender.send((place, answer)).is_err() {
                     return;
