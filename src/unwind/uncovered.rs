@@ -68,6 +68,8 @@ pub(super) struct Uncovered {
     /// Analyzes files that may take any time, and the others.
     analysts: [Analyst; 2],
     near: Near,
+    #[cfg(test)]
+    hides: bool,
     /// Whether an analysis was not ready.
     is_pending: bool,
     /// Whether a call precedes an address.
@@ -80,6 +82,8 @@ impl Default for Uncovered {
             cache: vec![None; ENTRIES].into(),
             analysts: Default::default(),
             near: Near::default(),
+            #[cfg(test)]
+            hides: false,
             is_pending: false,
             calls: FxHashMap::default(),
         }
@@ -87,6 +91,15 @@ impl Default for Uncovered {
 }
 
 impl Uncovered {
+    /// Acts as if no file had unwind information.
+    #[cfg(test)]
+    pub(super) fn hide_unwind_information(&mut self) {
+        self.hides = true;
+        for analyst in &mut self.analysts {
+            analyst.hide_unwind_information();
+        }
+    }
+
     /// Changes how long it waits for analyses.
     pub(super) fn set_waiting(&mut self, waiting: Waiting) {
         for analyst in &mut self.analysts {
@@ -118,6 +131,8 @@ impl Uncovered {
         let Some(is_covered) = modules.covers(id, file, svma, time) else {
             return Source::UnwindInformation;
         };
+        #[cfg(test)]
+        let is_covered = is_covered && !self.hides;
         let source = match (is_covered, &file.content) {
             (false, Content::File(file)) => {
                 let [trusted, others] = &mut self.analysts;

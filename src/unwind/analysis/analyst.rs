@@ -78,11 +78,19 @@ pub(in crate::unwind) struct Analyst {
     /// Answers that came too late for their sample.
     answers: FxHashMap<Place, Answer>,
     waiting: Waiting,
+    #[cfg(test)]
+    hides: bool,
     /// Start of the first wait, and the time of all.
     waited: Option<(Instant, Duration)>,
 }
 
 impl Analyst {
+    /// Does not look for functions in the unwind information.
+    #[cfg(test)]
+    pub(in crate::unwind) fn hide_unwind_information(&mut self) {
+        self.hides = true;
+    }
+
     /// Changes how long queries wait.
     pub(in crate::unwind) fn set_waiting(&mut self, waiting: Waiting) {
         self.waiting = waiting;
@@ -95,7 +103,11 @@ impl Analyst {
             return Some(answer);
         }
         if self.thread.is_none() {
-            self.thread = start();
+            #[cfg(not(test))]
+            let uses_ranges = true;
+            #[cfg(test)]
+            let uses_ranges = !self.hides;
+            self.thread = start(uses_ranges);
         }
         let thread = self.thread.as_ref()?;
         if !self.pending.contains(&place) {
@@ -168,7 +180,7 @@ fn takes_long(file: &File) -> bool {
     is_large || used > MAX_URGENT_TIME
 }
 
-fn start() -> Option<Thread> {
+fn start(uses_ranges: bool) -> Option<Thread> {
     let (queries, received) = channel::<Query>();
     let (sender, answers) = channel();
     thread::Builder::new()
@@ -176,7 +188,10 @@ fn start() -> Option<Thread> {
         .stack_size(STACK_BYTES)
         .spawn(move || {
             drop_capabilities();
-            let mut analyses = Analyses::default();
+            let mut analyses = Analyses {
+                uses_ranges,
+                ..Analyses::default()
+            };
             let mut is_urgent = true;
             while let Ok(Query { place, file }) = received.recv() {
                 if is_urgent && takes_long(&file) {
@@ -198,6 +213,8 @@ fn start() -> Option<Thread> {
 struct Analyses {
     files: FxHashMap<ModuleId, Analyzed>,
     clock: u64,
+    /// Whether unwind information helps to find functions.
+    uses_ranges: bool,
 }
 
 #[derive(Default)]
@@ -210,10 +227,11 @@ struct Analyzed {
 }
 
 impl Analyzed {
-    fn read(&mut self, file: Arc<File>) {
+    fn read(&mut self, file: Arc<File>, uses_ranges: bool) {
         self.reads += 1;
         let elf = ElfFile::open_mapped(file).ok();
-        let ranges = elf.as_ref().and_then(|elf| elf.function_ranges().ok());
+        let with_ranges = elf.as_ref().filter(|_| uses_ranges);
+        let ranges = with_ranges.and_then(|elf| elf.function_ranges().ok());
         let analysis = elf.and_then(|elf| Analysis::new(&elf, ranges.as_ref()));
         self.analysis = analysis.map(Box::new);
         if self.analysis.is_none() {
@@ -234,7 +252,7 @@ impl Analyses {
         let analyzed = self.files.entry(id).or_default();
         analyzed.used = self.clock;
         if analyzed.analysis.is_none() && analyzed.reads < MAX_READS {
-            analyzed.read(file);
+            analyzed.read(file, self.uses_ranges);
         }
         let analysis = analyzed.analysis.as_mut()?;
         let answer = Answer {

@@ -172,7 +172,7 @@ impl<'a> Function<'a> {
                 && block.state.get(RBP) == state.get(RBP);
             let is_known = matches!((old, new), (Value::Cfa(_), Value::Cfa(_)));
             if old != new && is_known && !is_framed {
-                match call.filter(|call| *call == target).or(block.call).or(call) {
+                match call.filter(|call| *call == target).or(call).or(block.call) {
                     // Nothing has followed from this state.
                     Some(_) if call == Some(target) => return,
                     None => self.conflicts = true,
@@ -273,9 +273,7 @@ impl<'a> Function<'a> {
                         break;
                     }
                     // A call that does not return may end a function.
-                    Next::Return if self.dead.contains(&end) || self.module.starts.has(end) => {
-                        break;
-                    }
+                    Next::Return if self.ends_before(end) => break,
                     Next::Return if self.is_block(end) => {
                         self.enter(end, state, Some(end));
                         break;
@@ -342,7 +340,8 @@ impl<'a> Function<'a> {
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
                 let conditional = instruction.flow_control() == FlowControl::ConditionalBranch;
                 let target = instruction.near_branch_target();
-                let is_elsewhere = target != self.start && self.module.starts.has(target);
+                let is_elsewhere = target != self.start
+                    && (self.module.starts.has(target) || self.is_tail_call(target, state));
                 match is_near(instruction) {
                     true if !is_elsewhere => Next::Jump {
                         target,
@@ -368,6 +367,24 @@ impl<'a> Function<'a> {
             FlowControl::IndirectCall => Next::Return,
             FlowControl::Exception => Next::Stop,
         }
+    }
+
+    /// Returns whether other code than what follows the call before an address starts there, as the
+    /// call does not return.
+    fn ends_before(&self, address: u64) -> bool {
+        let padding = self.decoder(address).into_iter().take_while(is_padding);
+        let after_padding = padding.last().map_or(address, |last| last.next_ip());
+        self.dead.contains(&address)
+            || self.module.starts.has(after_padding)
+            || !self.range.contains(&address) && self.module.is_part_of_others(address, &self.range)
+    }
+
+    /// Returns whether a jump leads to what may be another function, with the state of a return.
+    fn is_tail_call(&self, target: u64, state: &State) -> bool {
+        let candidates = &self.module.sweep.candidates;
+        !self.range.contains(&target)
+            && candidates.binary_search(&target).is_ok()
+            && state.can_return()
     }
 
     fn apply(&mut self, instruction: &Instruction, state: &mut State) {

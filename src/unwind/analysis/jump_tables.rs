@@ -32,9 +32,10 @@ impl JumpTable {
         }
     }
 
-    /// Returns the targets within a function.
+    /// Returns the targets.
     ///
     /// Without a bound, the table ends at the first entry that is no instruction of the function.
+    /// With one, some may be in parts of the function that the compiler moved elsewhere.
     pub(super) fn targets(
         self,
         module: &Module,
@@ -49,7 +50,9 @@ impl JumpTable {
             let Some(target) = self.entry(module, entry) else {
                 break;
             };
-            if !function.contains(&target) || !module.sweep.is_instruction(target) {
+            let is_part =
+                function.contains(&target) || count.is_some() && !module.starts.has(target);
+            if !is_part || !module.sweep.is_instruction(target) {
                 break;
             }
             targets.push(target);

@@ -9,6 +9,7 @@
 mod analyst;
 #[cfg(test)]
 mod differential_tests;
+mod entry;
 mod finding;
 mod function;
 mod function_starts;
@@ -34,7 +35,7 @@ pub use finding::{Certainty, Finding};
 pub use function_starts::FunctionStarts;
 
 /// Limit of functions that are tried for one instruction.
-const MAX_TRIED: usize = 16;
+const MAX_TRIED: usize = 64;
 /// Limit of the rows of a file. libcoreclr.so has 150 000 if all functions are analyzed.
 const MAX_ROWS: usize = 1 << 18;
 /// Limit of the work for a file, by its code. All functions of a library need two.

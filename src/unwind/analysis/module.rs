@@ -1,5 +1,7 @@
 //! What all analyses of functions of one file need: its bytes, and where functions start.
 
+use std::ops::Range;
+
 use perfcollect_symbols::elf::{CodeImage, ElfFile, FunctionRanges};
 
 use super::starts::Starts;
@@ -35,14 +37,21 @@ impl Module {
         })
     }
 
-    /// Returns the sources of jumps from other functions to the addresses of a range.
-    pub(super) fn entrances(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
-        let first = self
-            .entrances
-            .partition_point(|(target, _)| *target < range.start);
-        let sources = self.entrances.get(first..).unwrap_or_default().iter();
-        let sources = sources.take_while(move |(target, _)| *target < range.end);
+    /// Returns the sources of jumps from other functions to the addresses of a range, that to the
+    /// highest address first.
+    pub(super) fn entrances(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
+        let to = |end: u64| self.entrances.partition_point(|(target, _)| *target < end);
+        let jumps = self.entrances.get(to(range.start)..to(range.end));
+        let sources = jumps.unwrap_or_default().iter().rev();
         sources.map(|(_, source)| *source)
+    }
+
+    /// Returns whether code of others than a function jumps to an address, and none of the function.
+    pub(super) fn is_part_of_others(&self, address: u64, function: &Range<u64>) -> bool {
+        let mut sources = self
+            .entrances(address..address.saturating_add(1))
+            .peekable();
+        sources.peek().is_some() && !sources.any(|source| function.contains(&source))
     }
 
     /// Returns the size of the executable segments.

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use iced_x86::InstructionInfoFactory;
 use perfcollect_symbols::elf::{CodeImage, ElfFile};
 
+use super::entry::can_be_entry;
 use super::no_return;
 use super::sweep::Sweep;
 
@@ -74,8 +76,12 @@ impl Starts {
         let mut strong: Vec<u64> = ranges.collect();
         strong.extend(&sweep.calls);
         // The others may be labels, in tables of computed jumps.
-        let is_start = |pointer: &&u64| sweep.candidates.binary_search(pointer).is_ok();
-        strong.extend(image.pointers.iter().filter(is_start));
+        let mut info = InstructionInfoFactory::new();
+        let pointers = image.pointers.iter().copied();
+        strong.extend(pointers.filter(|pointer| {
+            sweep.candidates.binary_search(pointer).is_ok()
+                && can_be_entry(image, *pointer, &mut info)
+        }));
         strong.extend((image.entry != 0).then_some(image.entry));
         let called = sweep.calls.iter().copied();
         let mut no_return: HashSet<u64> = called

@@ -435,4 +435,6 @@ impl Walk<'_> {
 }
 
 #[cfg(test)]
+mod hidden_tests;
+#[cfg(test)]
 mod tests;
