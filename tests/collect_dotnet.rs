@@ -136,8 +136,8 @@ fn check_on_all(program: &Path, work: &[&str], oldest: u32) {
     if runtimes.is_empty() {
         skip!(Missing::Dotnet(oldest));
     }
-    for runtime in runtimes {
-        println!("on .NET {}", runtime.version);
+    for runtime in runtimes.into_iter().chain(Runtime::musl()) {
+        println!("on .NET {}: {}", runtime.version, runtime.root().display());
         check(&runtime, program, work);
     }
 }

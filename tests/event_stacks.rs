@@ -189,7 +189,7 @@ fn listed(trace: &Path) -> Stacks {
 /// Runs the mixed workload on each installed runtime.
 fn on_each_runtime(options: &[&str], check: impl Fn(&Runtime, &Traced)) {
     let program = need!(workloads::mixed());
-    for runtime in runtimes() {
+    for runtime in runtimes().into_iter().chain(Runtime::musl()) {
         println!("on .NET {}", runtime.version);
         let mut command = runtime.command(&program);
         let traced = Traced::of(command.args(["--seconds", "60"]), options);

@@ -167,6 +167,8 @@ pub struct SampleRecord<'a> {
     pub registers: Option<Registers>,
     /// Copy of the user stack, from the stack pointer upwards.
     pub stack: &'a [u8],
+    /// Requested size of the copy, in bytes.
+    pub requested_stack: u64,
 }
 
 impl<'a> SampleRecord<'a> {

@@ -39,6 +39,7 @@ impl Layout {
             abi: Abi::None,
             registers: None,
             stack: &[],
+            requested_stack: 0,
         };
         if self.has(sys::PERF_SAMPLE_IDENTIFIER) {
             sample.event = fields.u64("identifier")?;
@@ -89,7 +90,7 @@ impl Layout {
             self.registers(&mut fields, &mut sample)?;
         }
         if self.has(sys::PERF_SAMPLE_STACK_USER) {
-            sample.stack = stack(&mut fields)?;
+            (sample.stack, sample.requested_stack) = stack(&mut fields)?;
         }
         Ok(sample)
     }
@@ -179,13 +180,13 @@ impl Layout {
 
 /// Reads a stack copy: `u64 size; char data[size]; u64 dyn_size`, nothing but `size` if it is 0.
 ///
-/// Only the first `dyn_size` bytes of `data` are valid.
-fn stack<'a>(fields: &mut FieldCursor<'a>) -> Result<&'a [u8], ParseError> {
+/// Only the first `dyn_size` bytes of `data` are valid. Returns them, and `size`.
+fn stack<'a>(fields: &mut FieldCursor<'a>) -> Result<(&'a [u8], u64), ParseError> {
     let size = fields.u64("stack size")?;
     if size == 0 {
-        return Ok(&[]);
+        return Ok((&[], 0));
     }
     let data = fields.get("stack", |b| b.take(usize::try_from(size).ok()?))?;
     let filled = fields.u64("filled stack size")?.min(size) as usize;
-    Ok(&data[..filled])
+    Ok((&data[..filled], size))
 }

@@ -79,6 +79,7 @@ fn truncation_name(why: Truncation) -> &'static str {
         Truncation::TooDeep => "[truncated: too deep]",
         Truncation::UnwindFailed => "[truncated: lost track]",
         Truncation::NoRegisters => "[truncated: no registers]",
+        Truncation::AbsentPage => "[truncated: stack page not in memory]",
     }
 }
 

@@ -38,15 +38,18 @@ pub enum Truncation {
     UnwindFailed,
     /// No user registers came with the sample (a 32-bit process, or the kernel withheld them).
     NoRegisters,
+    /// The user stack copy ends at a page that was not in memory, below the caller.
+    AbsentPage,
 }
 
 impl Truncation {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::StackCopyEnded,
         Self::TooDeep,
         Self::UnwindFailed,
         Self::NoRegisters,
+        Self::AbsentPage,
     ];
 }
 
@@ -70,6 +73,9 @@ pub struct StackQuality {
     /// [`super::Doubt::Likely`].
     #[serde(default)]
     pub likely: u64,
+    /// See [`Truncation::AbsentPage`].
+    #[serde(default)]
+    pub absent_page: u64,
     /// Samples with a caller found by frame pointer only, in code that may not keep one.
     ///
     /// Such a stack may miss callers or contain wrong ones.
@@ -93,6 +99,7 @@ impl StackQuality {
             Some(Truncation::TooDeep) => &mut self.too_deep,
             Some(Truncation::UnwindFailed) => &mut self.unwind_failed,
             Some(Truncation::NoRegisters) => &mut self.no_registers,
+            Some(Truncation::AbsentPage) => &mut self.absent_page,
         } += 1;
     }
 
@@ -105,7 +112,8 @@ impl StackQuality {
     /// Returns the number of samples whose stack is truncated.
     #[must_use]
     pub fn truncated(&self) -> u64 {
-        self.stack_copy_ended + self.too_deep + self.unwind_failed + self.no_registers
+        let in_copy = self.too_deep + self.unwind_failed + self.no_registers;
+        self.stack_copy_ended + self.absent_page + in_copy
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod analysis;
 mod chain;
+mod live_stack;
 mod managed;
 mod module;
 mod modules;

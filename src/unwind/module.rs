@@ -174,6 +174,12 @@ impl ElfModule {
         covered.is_none_or(|covered| covered.lookup(svma).is_some())
     }
 
+    /// Returns the start of the function that contains an SVMA, if the unwind information has it.
+    pub(super) fn function_start(&self, svma: u64) -> Option<u64> {
+        let range = self.covered.as_ref()?.lookup(svma)?;
+        Some(range.start)
+    }
+
     /// Returns the memory that its sections occupy, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

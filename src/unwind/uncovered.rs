@@ -18,7 +18,10 @@ const MAX_CALLS: usize = 1 << 14;
 /// Maximum number of findings near instructions, about. They are forgotten when there are more.
 const MAX_NEAR: usize = 1 << 14;
 /// Longest call instruction that compilers use: opcode, ModRM, SIB, 4 bytes, after a REX prefix.
-const MAX_CALL_BYTES: usize = 8;
+pub(super) const MAX_CALL_BYTES: usize = 8;
+
+/// `syscall`.
+const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 
 /// How to unwind an instruction of an ELF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,13 +183,24 @@ impl Uncovered {
     }
 }
 
+/// Returns whether a system call precedes the code at a file offset.
+pub(super) fn follows_system_call(content: &Content, offset: u64) -> bool {
+    let Content::File(file) = content else {
+        return false;
+    };
+    let mut code = [0; SYSTEM_CALL.len()];
+    let before = offset.checked_sub(code.len() as u64);
+    before.is_some_and(|before| file.read_exact_at(&mut code, before).is_ok())
+        && code == SYSTEM_CALL
+}
+
 /// Returns whether code ends with a call instruction (Intel SDM, volume 2, "CALL").
 ///
 /// ```text
 /// e8 rel32                    call of an address
 /// [rex] ff /2 [sib] [disp]    call through a register or memory
 /// ```
-fn ends_with_call(code: &[u8]) -> bool {
+pub(super) fn ends_with_call(code: &[u8]) -> bool {
     let before = |bytes: usize| code.len().checked_sub(bytes).and_then(|at| code.get(at..));
     if before(5).is_some_and(|call| call.first() == Some(&0xe8)) {
         return true;

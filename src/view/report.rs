@@ -255,6 +255,7 @@ fn completeness(quality: &Quality, all: u64) -> String {
         (stacks.too_deep, "over the frame limit"),
         (stacks.unwind_failed, "unwinding failed"),
         (stacks.no_registers, "without user registers"),
+        (stacks.absent_page, "beyond a stack page not in memory"),
     ];
     let rooted = format!(
         "{} complete ({} of {all})",

@@ -35,6 +35,12 @@ impl Runtime {
         runtimes().into_iter().next().ok_or(Missing::Dotnet(0))
     }
 
+    /// The one for musl, the C library of Alpine, or what a test that needs it reports.
+    pub fn musl() -> Result<Self, Missing> {
+        let path = "musl-dotnet-10/dotnet";
+        Self::of(&cache().join(path)).ok_or_else(|| Missing::Cached(path.into()))
+    }
+
     /// The highest version in the installation that this `dotnet` belongs to.
     fn of(dotnet: &Path) -> Option<Self> {
         let root = dotnet.canonicalize().ok()?.parent()?.to_owned();

@@ -1,5 +1,6 @@
 //! Unwinds the stack of one sample.
 
+mod above_page;
 mod step;
 
 use framehop::{CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative};
@@ -8,6 +9,7 @@ use rustc_hash::FxHashMap;
 use self::step::{CodeLocation, UnwindSource};
 use super::analysis::Waiting;
 use super::chain;
+use super::live_stack::LiveStack;
 use super::managed::{ManagedCode, MetCode, SampledProcess};
 use super::module::FileUnwinder;
 use super::modules::Modules;
@@ -38,6 +40,8 @@ pub struct Unwinder {
     managed: ManagedCode,
     signals: SignalFrames,
     uncovered: Uncovered,
+    /// Whether processes run, so that the memory that the stack copies lack can be read.
+    is_live: bool,
     /// Cache of [`Walk::is_root`].
     ///
     /// Callchains may end in many different files, whose sections would be read again for each
@@ -67,6 +71,7 @@ impl Unwinder {
     pub fn live() -> Self {
         let mut unwinder = Self {
             time: OwnerTime::bounded(),
+            is_live: true,
             ..Self::default()
         };
         unwinder.uncovered.set_waiting(Waiting::Capturing);
@@ -93,21 +98,32 @@ impl Unwinder {
         self.managed.met.clear();
         self.stack_bytes = 0;
         push_kernel_frames(sample, leaf_first);
-        let copied_from = sample.registers.map_or(0, |registers| registers.sp);
+        let mut stack = StackCopy::of(sample);
+        let absent_page = stack.absent_page().filter(|_| self.is_live);
+        let live = absent_page.map(|page| LiveStack::new(process.pid, page));
+        if let Some(live) = &live {
+            stack.continue_with(live);
+        }
         let mut walk = Walk {
             unwinder: self,
             process,
             sample,
-            stack: StackCopy::new(copied_from, sample.stack),
+            stack,
             first_user: leaf_first.len(),
             leaf_first,
             doubt: None,
+            below_absent_page: None,
         };
         let truncation = match (sample.registers, sample.abi) {
-            (Some(registers), _) => match walk.unwind_user(registers) {
-                Some(Truncation::StackCopyEnded) => walk.continue_by_frame_pointer(),
-                truncation => truncation,
-            },
+            (Some(registers), _) => {
+                let truncation = walk.unwind_user(registers);
+                match walk.keep_rooted(truncation) {
+                    Some(ended @ (Truncation::StackCopyEnded | Truncation::AbsentPage)) => {
+                        walk.continue_by_frame_pointer(ended)
+                    }
+                    truncation => truncation,
+                }
+            }
             (None, Abi::None) if sample.callchain.is_empty() => Some(Truncation::UnwindFailed),
             // A kernel thread, or a thread whose user memory is gone.
             (None, Abi::None) if !sample.has_user_side() => None,
@@ -240,6 +256,8 @@ struct Walk<'a> {
     first_user: usize,
     /// See [`WalkOutcome::doubt`].
     doubt: Option<(Doubt, CodeAddress)>,
+    /// Number of addresses in `leaf_first` below the absent page, once the walk is above it.
+    below_absent_page: Option<usize>,
 }
 
 impl Walk<'_> {
@@ -301,12 +319,20 @@ impl Walk<'_> {
                 }
                 Err(Error::CouldNotReadStack(address)) if self.stack.ends_before(address) => {
                     self.note_reached(address.saturating_add(8));
-                    return Some(Truncation::StackCopyEnded);
+                    return Some(match self.stack.absent_page() {
+                        Some(_) => Truncation::AbsentPage,
+                        None => Truncation::StackCopyEnded,
+                    });
                 }
                 Err(_) => return Some(Truncation::UnwindFailed),
             };
             if state.sp() <= sp_before {
                 return Some(Truncation::UnwindFailed);
+            }
+            if let Some(live) = self.stack.live_at(state.sp().wrapping_sub(8))
+                && !self.is_still_called(live, frame, sp_before, caller)
+            {
+                return Some(Truncation::AbsentPage);
             }
             frame = FrameAddress::from_return_address(caller)?;
         }
@@ -346,15 +372,15 @@ impl Walk<'_> {
     }
 
     /// Continues with the callchain where the stack copy ended, if both share the outermost frame.
-    fn continue_by_frame_pointer(&mut self) -> Option<Truncation> {
+    fn continue_by_frame_pointer(&mut self, ended: Truncation) -> Option<Truncation> {
         let chain: Vec<_> = frame_pointer_chain(self.sample)
             .map(|address| self.locate(address).map(|location| location.code))
             .collect();
         let walked = self.leaf_first[self.first_user..].iter();
         let walked: Vec<_> = walked.copied().map(Some).collect();
         match chain::join(&walked, &chain) {
-            Some(index) => self.append_callchain(index + 1, Truncation::StackCopyEnded),
-            None => Some(Truncation::StackCopyEnded),
+            Some(index) => self.append_callchain(index + 1, ended),
+            None => Some(ended),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::unwind::analysis::{Certainty, Finding};
 use crate::unwind::managed::{InFile, SampledProcess};
 use crate::unwind::rule::{Registers, StepError, UnwindRule};
 use crate::unwind::signal::Interrupted;
-use crate::unwind::uncovered::Source;
+use crate::unwind::uncovered::{Source, follows_system_call};
 
 /// Address outside the empty stack of [`Walk::caller_without_stack`].
 const NO_STACK: u64 = 8;
@@ -86,7 +86,9 @@ impl Walk<'_> {
                 }
                 return match self.source(id, svma) {
                     Source::UnwindInformation => self.elf_caller(frame, id, svma, state),
-                    Source::Analysis(finding) => self.analyzed_caller(finding, frame, state),
+                    Source::Analysis(finding) => {
+                        self.analyzed_caller(finding, frame, (id, svma), state)
+                    }
                     Source::None => self.likely_caller(frame, state),
                 };
             }
@@ -194,7 +196,7 @@ impl Walk<'_> {
         if !frame.is_return_address() {
             return None;
         }
-        let interrupted = Interrupted::read(sp, |address| self.stack.read(address))?;
+        let interrupted = Interrupted::read(sp, |address| self.stack.copied(address))?;
         let Unwinder {
             modules,
             signals,
@@ -224,6 +226,7 @@ impl Walk<'_> {
         &mut self,
         finding: Finding,
         frame: FrameAddress,
+        place: (ModuleId, u64),
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
         let Finding::Caller(rule, certainty) = finding else {
@@ -236,6 +239,9 @@ impl Walk<'_> {
             caller => caller?,
         };
         if !caller.map_or(is_checked, |caller| self.follows_call(caller)) {
+            if is_checked && self.is_new_thread(frame, place) {
+                return Ok(None);
+            }
             return self.likely_caller(frame, state);
         }
         if !is_checked {
@@ -243,6 +249,18 @@ impl Walk<'_> {
         }
         *state = analyzed;
         Ok(caller)
+    }
+
+    /// Returns whether a system call has just returned at a leaf whose stack has no return address.
+    ///
+    /// `clone` returns in a new thread so. Its stack contains only the argument of the thread.
+    fn is_new_thread(&mut self, frame: FrameAddress, (id, svma): (ModuleId, u64)) -> bool {
+        let file = self.process.files.file(id);
+        let Unwinder { modules, time, .. } = &mut *self.unwinder;
+        let segments = modules.segments(id, file, time);
+        let offset = segments.and_then(|segments| segments.file_offset_of(svma));
+        !frame.is_return_address()
+            && offset.is_some_and(|offset| follows_system_call(&file.content, offset))
     }
 
     /// Unwinds one frame of code of which nothing is known.
