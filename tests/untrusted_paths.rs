@@ -56,6 +56,7 @@ const TRUSTED: [(&str, &str); 40] = [
     ("src/script/symbols.rs", ARGUMENT),
     ("src/symbolize/kernel.rs", KERNEL),
     ("src/trace_archive.rs", ARGUMENT),
+    ("src/unwind/live_stack.rs", KERNEL),
     ("symbols/src/process/mapped_file.rs", KERNEL),
     ("symbols/src/process/maps.rs", KERNEL),
     ("symbols/src/process/memory.rs", KERNEL),

@@ -3,8 +3,14 @@
 //! A large local variable that is not used yet leaves pages that are not in memory. The kernel's
 //! copy ends at the first of them. The frames above belong to callers, which change only when the
 //! sampled functions have returned.
+//!
+//! Only pages in memory that belong to no file are read: for others, a file system of the target
+//! could let the reader wait.
 
 use std::cell::{Cell, RefCell};
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 
 use perfcollect_symbols::memory::Memory as _;
 
@@ -29,10 +35,35 @@ pub(super) struct LiveStack {
 #[derive(Default)]
 struct State {
     /// Opened by the first read. `None` inside if that failed.
-    memory: Option<Option<ProcessMemory>>,
+    process: Option<Option<Process>>,
     /// Address and content of the last page.
     page: u64,
     bytes: Vec<u8>,
+}
+
+struct Process {
+    memory: ProcessMemory,
+    /// `/proc/PID/pagemap` (Linux' `admin-guide/mm/pagemap`): a word for each page.
+    pages: File,
+}
+
+impl Process {
+    fn open(pid: Pid) -> Option<Self> {
+        Some(Self {
+            memory: ProcessMemory::open(pid).ok()?,
+            pages: File::open(format!("/proc/{pid}/pagemap")).ok()?,
+        })
+    }
+
+    /// Returns whether a page is in memory and belongs to no file.
+    fn has_page(&self, address: u64) -> bool {
+        const PRESENT: u64 = 1 << 63;
+        const OF_FILE: u64 = 1 << 61;
+        let mut word = [0; 8];
+        let offset = address / PAGE_BYTES * word.len() as u64;
+        let read = self.pages.read_exact_at(&mut word, offset);
+        read.is_ok() && u64::from_ne_bytes(word) & (PRESENT | OF_FILE) == PRESENT
+    }
 }
 
 impl LiveStack {
@@ -53,11 +84,12 @@ impl LiveStack {
         is_within.then(|| self.read_word(address))?
     }
 
-    /// Returns the bytes that the process has at an address now.
-    pub(super) fn read<const BYTES: usize>(&self, address: u64) -> Option<[u8; BYTES]> {
-        let mut bytes = [0; BYTES];
+    /// Returns the word that the process has at an address now.
+    pub(super) fn current(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
         let mut state = self.state.try_borrow_mut().ok()?;
-        (self.fill(&mut state, address, &mut bytes) == BYTES).then_some(bytes)
+        let is_whole = self.fill(&mut state, address, &mut bytes) == bytes.len();
+        is_whole.then_some(u64::from_le_bytes(bytes))
     }
 
     fn read_word(&self, address: u64) -> Option<u64> {
@@ -80,9 +112,10 @@ impl LiveStack {
             return 0;
         };
         self.reads_left.set(left);
-        let open = || ProcessMemory::open(self.pid).ok();
-        let memory = state.memory.get_or_insert_with(open).as_ref();
-        memory.map_or(0, |memory| memory.read(address, buffer))
+        let open = || Process::open(self.pid);
+        let process = state.process.get_or_insert_with(open).as_ref();
+        let process = process.filter(|process| process.has_page(address));
+        process.map_or(0, |process| process.memory.read(address, buffer))
     }
 }
 
@@ -111,12 +144,21 @@ mod tests {
             assert_eq!(live.word(at), None, "{at:#x}");
         }
         for _ in 2..MAX_READS {
-            assert_eq!(live.read(address + 8), Some(1_u64.to_le_bytes()));
+            assert_eq!(live.current(address + 8), Some(1));
         }
-        assert_eq!(live.read::<8>(address), None);
+        assert_eq!(live.current(address), None);
         // The last page that was read is still there.
         assert!(live.word(start + PAGE_BYTES).is_some());
         assert_eq!(live.word(start), None);
+    }
+
+    /// A file system could let the reader wait.
+    #[test]
+    fn reads_no_memory_of_a_file() {
+        static FILE: [u8; 64] = [1; 64];
+        let live = LiveStack::new(Pid(std::process::id() as i32), 0);
+        let address = std::hint::black_box(&FILE).as_ptr() as u64;
+        assert_eq!(live.current(address.next_multiple_of(8)), None);
     }
 
     #[test]

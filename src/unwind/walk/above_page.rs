@@ -4,10 +4,13 @@
 //! below, or the return address below it must still be there. The frames count only if they reach
 //! the root.
 
+use std::os::unix::fs::FileExt;
+
 use framehop::FrameAddress;
 
 use super::step::UnwindSource;
 use super::{Unwinder, Walk};
+use crate::machine::Content;
 use crate::trace::Truncation;
 use crate::unwind::live_stack::LiveStack;
 use crate::unwind::uncovered::{MAX_CALL_BYTES, ends_with_call};
@@ -31,8 +34,7 @@ impl Walk<'_> {
         }
         let is_first = self.below_absent_page.is_none();
         self.below_absent_page.get_or_insert(self.leaf_first.len());
-        let code = return_address.checked_sub(MAX_CALL_BYTES as u64);
-        let code = code.and_then(|code| live.read::<MAX_CALL_BYTES>(code));
+        let code = self.code_before(return_address);
         let Some(code) = code.filter(|code| ends_with_call(code)) else {
             return false;
         };
@@ -40,6 +42,23 @@ impl Walk<'_> {
             || called(&code, return_address)
                 .is_some_and(|called| self.is_start_of(called, frame.address_for_lookup()))
             || self.is_unchanged(live, sp.wrapping_sub(8))
+    }
+
+    /// Returns the bytes before an address in the code of a file.
+    fn code_before(&mut self, address: u64) -> Option<[u8; MAX_CALL_BYTES]> {
+        let location = self.locate(address.checked_sub(1)?)?;
+        let UnwindSource::Elf(id, svma) = location.unwind_source else {
+            return None;
+        };
+        let file = self.process.files.file(id);
+        let Unwinder { modules, time, .. } = &mut *self.unwinder;
+        let offset = modules.segments(id, file, time)?.file_offset_of(svma)?;
+        let Content::File(file) = &file.content else {
+            return None;
+        };
+        let mut code = [0; MAX_CALL_BYTES];
+        let start = (offset + 1).checked_sub(code.len() as u64)?;
+        file.read_exact_at(&mut code, start).is_ok().then_some(code)
     }
 
     /// Returns whether a called address is the start of the function at another address.
@@ -64,7 +83,7 @@ impl Walk<'_> {
     /// Returns whether the process still has a word that was copied.
     fn is_unchanged(&self, live: &LiveStack, address: u64) -> bool {
         let copied = self.stack.copied(address);
-        copied.is_some_and(|word| live.read(address) == Some(word.to_le_bytes()))
+        copied.is_some_and(|word| live.current(address) == Some(word))
     }
 
     /// Drops the frames above the absent page if they do not reach the root.
