@@ -6,6 +6,7 @@
 mod analysis;
 mod chain;
 mod live_stack;
+mod jit;
 mod managed;
 mod module;
 mod modules;

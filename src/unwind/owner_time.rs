@@ -1,4 +1,5 @@
-//! Bound on the time that the files of one user take on the thread that reads the ring buffers.
+//! Bound on the time that the files and the JIT code of one user take on the thread that reads the
+//! ring buffers.
 //!
 //! What is read from a file and what a rule evaluates depends on its owner, who may have any number
 //! of files. An owner may take a tenth of the time, and some time at once, as programs need when
@@ -25,16 +26,16 @@ const OF_ALL: Bound = Bound {
 const MAX_NOTICES: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
-struct Bound {
+pub(super) struct Bound {
     /// Time that may be taken at once.
-    at_once: Duration,
-    /// The owner may take one of so many seconds.
-    one_in: u32,
+    pub(super) at_once: Duration,
+    /// One of so many seconds may be taken.
+    pub(super) one_in: u32,
 }
 
 /// Time that was taken, less what has been granted since.
 #[derive(Clone, Copy, Debug, Default)]
-struct Account {
+pub(super) struct Account {
     taken: Duration,
     settled: Option<Instant>,
     /// Whether something was refused.
@@ -48,9 +49,15 @@ impl Account {
         self.settled = Some(now);
     }
 
-    fn is_over(&mut self, bound: Bound, now: Instant) -> bool {
+    /// Returns whether the time is used up.
+    pub(super) fn is_over(&mut self, bound: Bound, now: Instant) -> bool {
         self.settle(bound, now);
         self.taken > bound.at_once
+    }
+
+    /// Adds time that was taken since the last query.
+    pub(super) fn add(&mut self, taken: Duration) {
+        self.taken += taken;
     }
 }
 
@@ -104,7 +111,7 @@ impl OwnerTime {
         let of_owner = self.of_owner.entry(owner).or_default();
         for (account, bound) in [(of_owner, OF_OWNER), (&mut self.all, OF_ALL)] {
             account.settle(bound, now);
-            account.taken += taken;
+            account.add(taken);
         }
     }
 
@@ -117,8 +124,8 @@ impl OwnerTime {
         users.dedup();
         users.into_iter().take(MAX_NOTICES).map(|user| {
             let what = format!(
-                "the unwind information of user {user}'s files takes too long to read: some of \
-                 their frames were unwound by frame pointers and may miss callers"
+                "the unwind information of user {user}'s files and JIT code takes too long to \
+                 read: some of their frames were unwound by frame pointers and may miss callers"
             );
             Notice::new(NoticeKind::UnwindingBounded, what, "").about(user)
         })

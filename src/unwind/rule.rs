@@ -10,6 +10,9 @@ pub(super) enum Base {
     LinkAtRsp,
     /// The same, from rbp.
     LinkAtRbp,
+    /// rbp points to the saved rbp, below the return address. The word at an offset from rbp
+    /// contains the caller's stack pointer.
+    FrameAtRbp,
 }
 
 /// Stack pointer and frame pointer of a frame.
@@ -60,7 +63,6 @@ const _: () = assert!(size_of::<UnwindRule>() == 8 && size_of::<Option<UnwindRul
 
 impl UnwindRule {
     /// The return address is on top of the stack: there is no frame yet, or no longer.
-    #[cfg(test)]
     pub(super) const RETURN: Self = Self {
         cfa: 8,
         rbp_words: UNSAVED,
@@ -106,6 +108,7 @@ impl UnwindRule {
             base: match base {
                 Base::Rsp | Base::LinkAtRsp => Base::LinkAtRsp,
                 Base::Rbp | Base::LinkAtRbp => Base::LinkAtRbp,
+                Base::FrameAtRbp => return None,
             },
             link_words: i8::try_from(words(beyond)?).ok()?,
         })
@@ -116,6 +119,17 @@ impl UnwindRule {
         (bytes >= 8)
             .then(|| Self::new(Base::Rsp, bytes, None))
             .flatten()
+    }
+
+    /// Creates a rule of a frame that does not end where that of the caller starts. The word at
+    /// `link` from rbp contains the caller's stack pointer.
+    pub(super) const fn framed(link: i32) -> Self {
+        Self {
+            cfa: link,
+            rbp_words: 0,
+            base: Base::FrameAtRbp,
+            link_words: 0,
+        }
     }
 
     /// Returns the return address and the caller's registers. `read` returns words of the stack.
@@ -132,7 +146,7 @@ impl UnwindRule {
             Base::Rsp => (registers.sp, false),
             Base::Rbp => (registers.bp, false),
             Base::LinkAtRsp => (registers.sp, true),
-            Base::LinkAtRbp => (registers.bp, true),
+            Base::LinkAtRbp | Base::FrameAtRbp => (registers.bp, true),
         };
         let cfa = register.checked_add_signed(self.cfa.into());
         let cfa = match is_link {
@@ -142,7 +156,10 @@ impl UnwindRule {
         let cfa = cfa
             .filter(|cfa| *cfa > registers.sp && cfa % 8 == 0)
             .ok_or(StepError::InvalidFrame)?;
-        let return_address = word(cfa.checked_sub(8))?;
+        let return_address = match self.base {
+            Base::FrameAtRbp => word(register.checked_add(8))?,
+            _ => word(cfa.checked_sub(8))?,
+        };
         let bp = match self.rbp_words {
             UNSAVED => registers.bp,
             words => {
@@ -185,6 +202,23 @@ mod tests {
             step(Base::Rbp, 16, Some(-16)),
             caller(0x1049, 0x1050, 0x1041)
         );
+    }
+
+    #[test]
+    fn reads_the_stack_pointer_of_the_caller() {
+        let read = |address| match address {
+            0x1038 => Some(0x1060),
+            address => read(address),
+        };
+        let rule = UnwindRule::framed(-8);
+        let caller = Registers {
+            sp: 0x1060,
+            bp: 0x1041,
+        };
+        assert_eq!(rule.step(REGISTERS, read), Ok((0x1049, caller)));
+        let below = |address| (address != 0x1038).then_some(address);
+        let missing = rule.step(REGISTERS, below);
+        assert_eq!(missing, Err(StepError::NoStack(0x1038)));
     }
 
     #[test]

@@ -33,6 +33,8 @@ use module::Module;
 pub(super) use analyst::{Analyst, Waiting};
 pub use finding::{Certainty, Finding};
 pub use function_starts::FunctionStarts;
+pub(super) use sweep::is_near;
+pub(super) use transfer::is_immediate;
 
 /// Limit of functions that are tried for one instruction.
 const MAX_TRIED: usize = 64;

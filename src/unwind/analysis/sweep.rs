@@ -189,7 +189,7 @@ impl Sweep {
     }
 }
 
-pub(super) fn is_near(instruction: &Instruction) -> bool {
+pub(in crate::unwind) fn is_near(instruction: &Instruction) -> bool {
     matches!(
         instruction.op0_kind(),
         OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64

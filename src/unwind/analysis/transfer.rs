@@ -213,7 +213,7 @@ fn moves_value(instruction: &Instruction, state: &mut State) -> bool {
     true
 }
 
-pub(super) fn is_immediate(kind: OpKind) -> bool {
+pub(in crate::unwind) fn is_immediate(kind: OpKind) -> bool {
     matches!(
         kind,
         OpKind::Immediate8

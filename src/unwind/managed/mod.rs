@@ -179,6 +179,11 @@ impl ManagedCode {
         self.processes.attached(process, &mut self.met)
     }
 
+    /// Returns whether the runtime of a process describes its JIT code.
+    pub(super) fn describes(&self, process: ProcessId) -> bool {
+        self.processes.runtime(process).is_some()
+    }
+
     /// Returns why frames fell back to the frame pointer.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         self.processes.notices()

@@ -10,6 +10,7 @@ use self::step::{CodeLocation, UnwindSource};
 use super::analysis::Waiting;
 use super::chain;
 use super::live_stack::LiveStack;
+use super::jit::JitCode;
 use super::managed::{ManagedCode, MetCode, SampledProcess};
 use super::module::FileUnwinder;
 use super::modules::Modules;
@@ -38,6 +39,7 @@ pub struct Unwinder {
     /// Unwinder without modules, for code that no unwind information covers.
     frame_pointers: FileUnwinder,
     managed: ManagedCode,
+    jit: JitCode,
     signals: SignalFrames,
     uncovered: Uncovered,
     /// Whether processes run, so that the memory that the stack copies lack can be read.
@@ -211,6 +213,7 @@ impl Unwinder {
     /// Forgets a process that has ended.
     pub fn forget(&mut self, process: ProcessId) {
         self.managed.forget(process);
+        self.jit.forget(process);
     }
 
     /// Returns the runtime of a process. Returns `None` if it has none, or it cannot be read.

@@ -6,6 +6,7 @@ use super::{Unwinder, Walk};
 use crate::machine::{Backing, Mapping};
 use crate::trace::{CodeAddress, Doubt, ModuleId};
 use crate::unwind::analysis::{Certainty, Finding};
+use crate::unwind::jit::JitFrame;
 use crate::unwind::managed::{InFile, SampledProcess};
 use crate::unwind::rule::{Registers, StepError, UnwindRule};
 use crate::unwind::signal::Interrupted;
@@ -95,7 +96,10 @@ impl Walk<'_> {
             UnwindSource::File(location) => {
                 managed.file_rule(&self.process, location, interrupted, time)
             }
-            UnwindSource::Jit => managed.jit_rule(&self.process, frame),
+            UnwindSource::Jit => match managed.jit_rule(&self.process, frame) {
+                None => return self.jit_caller(frame, state),
+                rule => rule,
+            },
         };
         match rule {
             Some(rule) => self.apply(rule, state),
@@ -118,6 +122,43 @@ impl Walk<'_> {
         } = &mut *self.unwinder;
         let mut read = |address| stack.read(address).ok_or(());
         frame_pointers.unwind_frame(frame, state, cache, &mut read)
+    }
+
+    /// Returns what the instructions of JIT code show about a frame, if no runtime describes it.
+    fn jit_frame(&mut self, address: u64) -> Option<JitFrame> {
+        let Unwinder {
+            managed, jit, time, ..
+        } = &mut *self.unwinder;
+        match managed.describes(self.process.process) {
+            true => None,
+            false => jit.at(&self.process, address, time),
+        }
+    }
+
+    /// Unwinds one frame of JIT code that no runtime describes.
+    fn jit_caller(
+        &mut self,
+        frame: FrameAddress,
+        state: &mut UnwindRegsNative,
+    ) -> Result<Option<u64>, Error> {
+        let rule = self.jit_frame(frame.address()).and_then(|frame| frame.rule);
+        if let Some((rule, certainty)) = rule {
+            let mut unwound = *state;
+            match self.apply(rule, &mut unwound) {
+                Ok(Some(caller)) if self.follows_call(caller) => {
+                    self.unchecked |= certainty != Certainty::Checked;
+                    *state = unwound;
+                    return Ok(Some(caller));
+                }
+                Err(error @ Error::CouldNotReadStack(address))
+                    if self.stack.ends_before(address) =>
+                {
+                    return Err(error);
+                }
+                _ => {}
+            }
+        }
+        self.by_frame_pointer(frame, state)
     }
 
     fn instruction_rule(&mut self, id: ModuleId, svma: u64) -> Option<UnwindRule> {
@@ -290,14 +331,19 @@ impl Walk<'_> {
     }
 
     /// Returns whether a call precedes an address, or the kernel made it the return address of a
-    /// signal handler. JIT code is not read.
+    /// signal handler.
     fn follows_call(&mut self, address: u64) -> bool {
         let location = address.checked_sub(1).and_then(|call| self.locate(call));
         let Some(location) = location else {
             return false;
         };
-        let UnwindSource::Elf(id, svma) = location.unwind_source else {
-            return true;
+        let (id, svma) = match location.unwind_source {
+            UnwindSource::Elf(id, svma) => (id, svma),
+            UnwindSource::Jit => {
+                let frame = self.jit_frame(address);
+                return frame.is_none_or(|frame| frame.is_return);
+            }
+            UnwindSource::File(_) => return true,
         };
         let file = self.process.files.file(id);
         let Unwinder {
