@@ -5,8 +5,8 @@
 
 mod analysis;
 mod chain;
-mod live_stack;
 mod jit;
+mod live_stack;
 mod managed;
 mod module;
 mod modules;

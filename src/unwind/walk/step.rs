@@ -146,7 +146,9 @@ impl Walk<'_> {
             let mut unwound = *state;
             match self.apply(rule, &mut unwound) {
                 Ok(Some(caller)) if self.follows_call(caller) => {
-                    self.unchecked |= certainty != Certainty::Checked;
+                    if certainty != Certainty::Checked {
+                        self.doubt(Doubt::Likely);
+                    }
                     *state = unwound;
                     return Ok(Some(caller));
                 }
