@@ -41,9 +41,11 @@ mod error;
 mod function_ranges;
 mod functions;
 mod headers;
+mod image;
 mod mini_debug_info;
 mod notes;
 mod plt;
+mod relative;
 mod rule_time;
 mod source;
 mod unwind;
@@ -53,6 +55,7 @@ use contents::{check_size, section_data};
 pub(crate) use dwarf::LazySection;
 pub use error::ElfError;
 pub use function_ranges::FunctionRanges;
+pub(crate) use image::{DataRange, LoadedImage};
 pub use notes::{AltLink, DebugLink, build_id_from_notes};
 pub use plt::PltSection;
 pub use unwind::{Section, UnwindSections};
@@ -342,6 +345,11 @@ impl ElfFile {
     /// The segments are larger than 64 MiB, or a part is outside the file.
     pub fn code_image(&self) -> Result<Option<CodeImage>, ElfError> {
         CodeImage::read(&self.source, &self.headers)
+    }
+
+    /// Returns the contents by address, which are read on demand.
+    pub(crate) fn loaded_image(&self) -> LoadedImage {
+        LoadedImage::new(self.source.clone(), self.headers.clone())
     }
 
     /// Reads the .NET code of a NativeAOT program, whose `.eh_frame` does not describe epilogues.

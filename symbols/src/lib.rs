@@ -10,6 +10,7 @@ pub mod dotnet;
 pub mod dotnet_name;
 pub mod dwarf;
 pub mod elf;
+pub mod go;
 pub mod jit_dump;
 pub mod kallsyms;
 mod latest_wins;
