@@ -36,6 +36,11 @@ fuzz_target!(|data: &[u8]| {
     };
     for function in table.iter().take(8) {
         assert!(function.start < function.end);
+        for (end, size) in function.stack_sizes(64) {
+            assert!(function.start < end && end <= function.end);
+            assert_eq!(function.stack_bytes(end - 1), size);
+        }
+        assert!(function.code(64).len() <= 64);
         let step = ((function.end - function.start) / 8).max(1);
         for address in (function.start..function.end)
             .step_by(step as usize)

@@ -20,7 +20,7 @@ use crate::machine::{CodeFile, Content};
 use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, NoticeKind};
 use crate::unwind::FunctionStarts;
 
-/// Limit of the demangled names from the debug information of a file, in bytes.
+/// Limit of the demangled names from debug information or a Go function table, by file, in bytes.
 const MAX_NAMES_BYTES: usize = 128 << 20;
 /// Tier of ReadyToRun methods, as the runtime calls it.
 const READY_TO_RUN: &str = "ReadyToRun";
@@ -237,7 +237,7 @@ impl<'a> Names<'a> {
             return Some(name.clone());
         }
         let name: Box<str> = frame.name().into();
-        if frame.evidence == Evidence::Dwarf {
+        if matches!(frame.evidence, Evidence::Dwarf | Evidence::GoTable) {
             let Some(left) = self.left_bytes.checked_sub(name.len()) else {
                 self.is_truncated = true;
                 return None;

@@ -80,6 +80,7 @@ fn truncation_name(why: Truncation) -> &'static str {
         Truncation::UnwindFailed => "[truncated: lost track]",
         Truncation::NoRegisters => "[truncated: no registers]",
         Truncation::AbsentPage => "[truncated: stack page not in memory]",
+        Truncation::OtherStack => "[truncated: other stack]",
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn take(symbols: &FileSymbolizer, path: &Path, inlined: bool) -> File
             }
             // One of them explains the rest.
             Problem::NoSplitUnit { .. } if is_corrupt => continue,
-            Problem::Elf(_) | Problem::Image(_) => (
+            Problem::Elf(_) | Problem::Image(_) | Problem::Go(_) => (
                 NoticeKind::SymbolsIncomplete,
                 path.display(),
                 format!("{nameless}: {problem}"),

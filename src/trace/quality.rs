@@ -40,16 +40,19 @@ pub enum Truncation {
     NoRegisters,
     /// The user stack copy ends at a page that was not in memory, below the caller.
     AbsentPage,
+    /// A function has changed to another stack, and the frame pointers there do not reach the root.
+    OtherStack,
 }
 
 impl Truncation {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::StackCopyEnded,
         Self::TooDeep,
         Self::UnwindFailed,
         Self::NoRegisters,
         Self::AbsentPage,
+        Self::OtherStack,
     ];
 }
 
@@ -69,6 +72,9 @@ pub struct StackQuality {
     pub unwind_failed: u64,
     /// See [`Truncation::NoRegisters`].
     pub no_registers: u64,
+    /// See [`Truncation::OtherStack`].
+    #[serde(default)]
+    pub other_stack: u64,
     /// Samples with a caller that an analysis of instructions found, but could not check. See
     /// [`super::Doubt::Likely`].
     #[serde(default)]
@@ -100,6 +106,7 @@ impl StackQuality {
             Some(Truncation::UnwindFailed) => &mut self.unwind_failed,
             Some(Truncation::NoRegisters) => &mut self.no_registers,
             Some(Truncation::AbsentPage) => &mut self.absent_page,
+            Some(Truncation::OtherStack) => &mut self.other_stack,
         } += 1;
     }
 
@@ -112,8 +119,12 @@ impl StackQuality {
     /// Returns the number of samples whose stack is truncated.
     #[must_use]
     pub fn truncated(&self) -> u64 {
-        let in_copy = self.too_deep + self.unwind_failed + self.no_registers;
-        self.stack_copy_ended + self.absent_page + in_copy
+        self.stack_copy_ended
+            + self.absent_page
+            + self.other_stack
+            + self.too_deep
+            + self.unwind_failed
+            + self.no_registers
     }
 }
 

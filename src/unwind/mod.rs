@@ -7,6 +7,9 @@ mod analysis;
 mod chain;
 mod jit;
 mod live_stack;
+mod go;
+#[cfg(test)]
+mod go_tests;
 mod managed;
 mod module;
 mod modules;

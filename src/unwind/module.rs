@@ -14,6 +14,8 @@ use perfcollect_symbols::elf::{
     ElfFile, FunctionRanges, LoadSegment, PltSection, Section, UnwindSections,
 };
 
+use super::analysis::Finding;
+use super::go::GoProgram;
 use super::managed::{epilogue, stub};
 use super::rule::UnwindRule;
 use crate::machine::Content;
@@ -52,6 +54,19 @@ pub(super) struct ElfModule {
     managed: Option<Section>,
     /// Functions that the unwind information covers. `None` if it covers all code.
     covered: Option<FunctionRanges>,
+    /// Function table of a Go program.
+    go: Option<GoProgram>,
+}
+
+/// What a file has for an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coverage {
+    /// Unwind information.
+    UnwindInformation,
+    /// A function table.
+    FunctionTable(Finding),
+    /// Nothing.
+    None,
 }
 
 /// Size of the unwind rules of a file.
@@ -107,13 +122,18 @@ impl ElfModule {
         let mut module = Self {
             stubs: elf.plt_sections(),
             managed: elf.managed_code(),
+            go: GoProgram::read(&elf),
             ..Self::default()
         };
         let stubs = module.stubs.iter().map(|section| section.code.len());
-        module.bytes = stubs.sum::<usize>() + bytes(module.managed.as_ref());
+        let go = module.go.as_ref().map_or(0, GoProgram::bytes);
+        module.bytes = stubs.sum::<usize>() + bytes(module.managed.as_ref()) + go;
         if let Ok(sections) = elf.unwind_sections() {
             // framehop uses `.debug_frame` if there is no `.eh_frame`. Its functions are not indexed.
-            let is_indexed = sections.eh_frame.is_some() || sections.debug_frame.is_none();
+            // The table of a Go program describes more.
+            let is_indexed = sections.eh_frame.is_some()
+                || sections.debug_frame.is_none()
+                || module.go.is_some();
             let covered = is_indexed.then(|| elf.function_ranges_of(&sections));
             if module.add(Arc::new(sections), is_trusted) {
                 module.covered = covered;
@@ -168,10 +188,16 @@ impl ElfModule {
         &self.rules
     }
 
-    /// Returns whether the unwind information covers an instruction.
-    pub(super) fn covers(&self, svma: u64) -> bool {
+    /// Returns what covers an instruction.
+    pub(super) fn coverage(&self, svma: u64) -> Coverage {
+        if let Some(finding) = self.go.as_ref().and_then(|go| go.at(svma)) {
+            return Coverage::FunctionTable(finding);
+        }
         let covered = self.covered.as_ref();
-        covered.is_none_or(|covered| covered.lookup(svma).is_some())
+        match covered.is_none_or(|covered| covered.lookup(svma).is_some()) {
+            true => Coverage::UnwindInformation,
+            false => Coverage::None,
+        }
     }
 
     /// Returns the start of the function that contains an SVMA, if the unwind information has it.

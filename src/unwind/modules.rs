@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::module::{ElfModule, Rules, Segments};
+use super::module::{Coverage, ElfModule, Rules, Segments};
 use super::owner_time::OwnerTime;
 use crate::machine::{CodeFile, Owner};
 use crate::trace::ModuleId;
 
 /// Maximum size of all cached sections. The current file is kept even if it exceeds the budget.
 ///
-/// Compilers and browsers have up to 20 MB each, most libraries less than 100 KB. A dropped file is
-/// read again when it is sampled again.
-const MAX_BYTES: usize = 32 << 20;
+/// Compilers and browsers have up to 20 MB each, most libraries less than 100 KB. Go programs have a
+/// function table of a third of their size, and servers of containers run several. A dropped file
+/// is read again when it is sampled again.
+const MAX_BYTES: usize = 128 << 20;
 /// Maximum size of the files of one user whom perfcollect does not trust, which leaves some room
 /// for the files of others.
-const MAX_OWNER_BYTES: usize = 24 << 20;
+const MAX_OWNER_BYTES: usize = 64 << 20;
 /// Maximum number of rules whose size is known. All are forgotten when there are more.
 const MAX_RULES: usize = 64 << 10;
 /// Size of rules whose time is not charged, in bytes. Few programs have longer ones.
@@ -130,19 +131,19 @@ impl Modules {
         Some((self.get(id)?, rule_time))
     }
 
-    /// Returns whether the unwind information of a file covers an SVMA.
+    /// Returns what a file has for an SVMA.
     ///
     /// Returns `None` if the file cannot be read, or the time of its owner is used up.
-    pub(super) fn covers(
+    pub(super) fn coverage(
         &mut self,
         id: ModuleId,
         file: &CodeFile,
         svma: u64,
         time: &mut OwnerTime,
-    ) -> Option<bool> {
+    ) -> Option<Coverage> {
         let owner = self.load(id, file, time)?;
         let module = self.get(id)?;
-        time.read(owner, || module.covers(svma))
+        time.read(owner, || module.coverage(svma))
     }
 
     /// Returns the owner of a file that was read, if its time is bounded.
@@ -297,17 +298,17 @@ mod tests {
             })
         };
         let mib = 1 << 20;
-        let files = [(None, 1, 4), (Some(7), 2, 20), (Some(7), 3, 20)];
+        let files = [(None, 1, 4), (Some(7), 2, 40), (Some(7), 3, 40)];
         let slots = files.map(|(owner, used, mibs)| file(owner, used, mibs * mib));
         let mut modules = Modules {
             slots: slots.into(),
-            bytes: 44 * mib,
+            bytes: 84 * mib,
             ..Modules::default()
         };
         modules.evict_except(ModuleId(2), Some(Owner::of_test(7)));
         let are_cached = [0, 1, 2].map(|id| modules.get(ModuleId(id)).is_some());
         assert_eq!(are_cached, [true, false, true]);
-        assert_eq!(modules.bytes, 24 * mib);
+        assert_eq!(modules.bytes, 44 * mib);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Code of ELF files without unwind information, and the rules that an analysis finds for it.
+//! Code of ELF files without unwind information, and the rules that an analysis or a function table
+//! has for it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -6,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use rustc_hash::FxHashMap;
 
 use super::analysis::{Analyst, Finding, Row, Waiting};
+use super::module::Coverage;
 use super::modules::Modules;
 use super::owner_time::OwnerTime;
 use crate::machine::{CodeFile, Content};
@@ -22,13 +24,15 @@ pub(super) const MAX_CALL_BYTES: usize = 8;
 
 /// `syscall`.
 const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+/// Opcode of a call of an address.
+const CALL: u8 = 0xe8;
 
 /// How to unwind an instruction of an ELF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// By the unwind information of the file.
     UnwindInformation,
-    /// By the result of an analysis.
+    /// By the result of an analysis, or by the function table of the file.
     Analysis(Finding),
     /// By the frame pointer: nothing is known.
     None,
@@ -131,13 +135,17 @@ impl Uncovered {
         {
             return cached.source;
         }
-        let Some(is_covered) = modules.covers(id, file, svma, time) else {
+        let Some(coverage) = modules.coverage(id, file, svma, time) else {
             return Source::UnwindInformation;
         };
         #[cfg(test)]
-        let is_covered = is_covered && !self.hides;
-        let source = match (is_covered, &file.content) {
-            (false, Content::File(file)) => {
+        let coverage = match coverage {
+            Coverage::UnwindInformation if self.hides => Coverage::None,
+            coverage => coverage,
+        };
+        let source = match (coverage, &file.content) {
+            (Coverage::FunctionTable(finding), _) => Source::Analysis(finding),
+            (Coverage::None, Content::File(file)) => {
                 let [trusted, others] = &mut self.analysts;
                 let analyst = match modules.owner(id) {
                     None => trusted,
@@ -194,6 +202,19 @@ pub(super) fn follows_system_call(content: &Content, offset: u64) -> bool {
         && code == SYSTEM_CALL
 }
 
+/// Returns how far the call before an offset of a file jumps. Returns `None` if it is indirect.
+pub(super) fn called_distance(content: &Content, offset: u64) -> Option<i64> {
+    let Content::File(file) = content else {
+        return None;
+    };
+    let mut call = [0; 5];
+    file.read_exact_at(&mut call, offset.checked_sub(5)?).ok()?;
+    let [CALL, distance @ ..] = call else {
+        return None;
+    };
+    Some(i32::from_le_bytes(distance).into())
+}
+
 /// Returns whether code ends with a call instruction (Intel SDM, volume 2, "CALL").
 ///
 /// ```text
@@ -202,7 +223,7 @@ pub(super) fn follows_system_call(content: &Content, offset: u64) -> bool {
 /// ```
 pub(super) fn ends_with_call(code: &[u8]) -> bool {
     let before = |bytes: usize| code.len().checked_sub(bytes).and_then(|at| code.get(at..));
-    if before(5).is_some_and(|call| call.first() == Some(&0xe8)) {
+    if before(5).is_some_and(|call| call.first() == Some(&CALL)) {
         return true;
     }
     (2..=7).any(|length| {

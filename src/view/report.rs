@@ -256,6 +256,7 @@ fn completeness(quality: &Quality, all: u64) -> String {
         (stacks.unwind_failed, "unwinding failed"),
         (stacks.no_registers, "without user registers"),
         (stacks.absent_page, "beyond a stack page not in memory"),
+        (stacks.other_stack, "on another stack"),
     ];
     let rooted = format!(
         "{} complete ({} of {all})",

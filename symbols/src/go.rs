@@ -32,7 +32,7 @@
 //!
 //! **Inlined functions** need `moduledata` since Go 1.18, too: their records are in other data.
 //!
-//! Files are untrusted. Every offset is checked, a table has at most 256 MiB, and a lookup decodes
+//! Files are untrusted. Every offset is checked, a table has at most 64 MiB, and a lookup decodes
 //! at most two million pc values, which takes some 14 ms.
 //!
 //! ```
@@ -71,7 +71,7 @@ pub use frames::{GoFrame, MAX_FRAMES};
 pub use function::{FunctionFlags, GoFunction};
 
 /// Limit of a table, in bytes. A program of 27 MB with 23 000 functions has 9 MB.
-pub const MAX_TABLE_BYTES: u64 = 256 << 20;
+pub const MAX_TABLE_BYTES: u64 = 64 << 20;
 /// Limit of the pc values that [`GoTable::iter`] decodes, which take 0.5 s. Functions have nine.
 const MAX_ITER_STEPS: u32 = 1 << 26;
 
@@ -109,6 +109,12 @@ pub struct GoTable {
 }
 
 impl GoTable {
+    /// Returns whether the sections of a file show that it is a Go program.
+    #[must_use]
+    pub fn is_in(elf: &ElfFile) -> bool {
+        location::has_go_section(&elf.loaded_image())
+    }
+
     /// Reads the table of a file. Returns `None` if the file has no table.
     ///
     /// The table is in `.gopclntab` or `.data.rel.ro.gopclntab`. Two kinds of files may have it in
@@ -191,6 +197,12 @@ impl GoTable {
     pub fn iter(&self) -> impl Iterator<Item = GoFunction<'_>> {
         let steps = Steps::new(MAX_ITER_STEPS);
         (0..self.len()).filter_map(move |index| self.function(index, &steps))
+    }
+
+    /// Returns the memory that the table occupies, in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Returns the entry address of a function, or the end of the last one for the index `len()`.

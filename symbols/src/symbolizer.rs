@@ -34,6 +34,7 @@ use crate::memory_budget::{MemoryBudget, MemoryUse};
 mod debug_files;
 mod file;
 mod frame;
+mod go;
 mod images;
 mod jit;
 mod process;

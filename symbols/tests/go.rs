@@ -14,6 +14,7 @@ use gimli::{UnwindSection, UnwindTableRow};
 use perfcollect_symbols::dwarf::{DebugInfo, Detail};
 use perfcollect_symbols::elf::ElfFile;
 use perfcollect_symbols::go::{GoFunction, GoTable};
+use perfcollect_symbols::symbolizer::{Evidence, FileSource, Symbolizer};
 use proptest::prelude::*;
 use test_skip::{Missing, skip};
 
@@ -187,6 +188,7 @@ fn compare(target: Target) {
     names(&stripped, &programs.whole);
     depths(&stripped, &programs.whole, target.return_address_bytes());
     lines_and_inlined(&stripped, &programs.whole);
+    symbolized(&stripped, &programs.stripped);
     if target.arch == "amd64" {
         switches(&stripped);
     }
@@ -245,6 +247,40 @@ fn names(table: &GoTable, whole: &Path) {
         }
     }
     assert_agreement("symbols", count, &missing);
+}
+
+/// Compares with what the symbolizer makes of the table.
+fn symbolized(table: &GoTable, stripped: &Path) {
+    let symbolizer = Symbolizer::default();
+    let file = symbolizer.file(FileSource::open(stripped).unwrap());
+    let (mut inlined, mut exported) = (0, 0);
+    for function in table.iter() {
+        let address = function.end - 1;
+        let frames = file.frames(address).unwrap();
+        let expected = function.frames(address);
+        assert_eq!(frames.len(), expected.len());
+        for (frame, expected) in frames.iter().zip(&expected) {
+            // C code calls some functions, so dynamic symbols name them.
+            match frame.evidence {
+                Evidence::SymbolTable => exported += 1,
+                evidence => assert_eq!(evidence, Evidence::GoTable),
+            }
+            assert_eq!(frame.symbol, expected.name);
+            assert_eq!(frame.file.map(str::as_bytes), expected.file);
+            assert_eq!(frame.line, expected.line);
+        }
+        let outer = frames.last().unwrap();
+        assert_eq!(
+            (outer.start, outer.is_inlined),
+            (Some(function.start), false)
+        );
+        inlined += frames.len() - 1;
+        let symbol = file.symbol(function.start).unwrap();
+        assert_eq!(symbol.start, function.start);
+        assert_eq!(symbol.name, function.name);
+    }
+    assert!(inlined > 0 && exported < 20, "{inlined} {exported}");
+    assert!(file.take_problems().is_empty());
 }
 
 /// Compares the stack depth with all rows of `.debug_frame`.

@@ -19,6 +19,17 @@ pub enum Finding {
     Caller(UnwindRule, Certainty),
     /// The frame has no caller: a thread starts there.
     Root,
+    /// The function has changed to another stack: its caller's frame is elsewhere.
+    OtherStack(StackSwitch),
+}
+
+/// A function that has changed to another stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackSwitch {
+    /// First address of the function (SVMA).
+    pub function: u64,
+    /// Whether rbp still leads to the frames of the callers.
+    pub keeps_rbp: bool,
 }
 
 impl Finding {
@@ -26,7 +37,7 @@ impl Finding {
     pub(super) fn doubted(self) -> Option<Self> {
         match self {
             Self::Caller(rule, _) => Some(Self::Caller(rule, Certainty::Likely)),
-            Self::Root => None,
+            Self::Root | Self::OtherStack(_) => None,
         }
     }
 }

@@ -31,6 +31,7 @@ pub(super) use function::Row;
 use module::Module;
 
 pub(super) use analyst::{Analyst, Waiting};
+pub(super) use finding::StackSwitch;
 pub use finding::{Certainty, Finding};
 pub use function_starts::FunctionStarts;
 pub(super) use sweep::is_near;

@@ -1,18 +1,19 @@
 //! Unwinds the stack of one sample.
 
 mod above_page;
+mod other_stack;
 mod step;
 
 use framehop::{CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative};
 use rustc_hash::FxHashMap;
 
 use self::step::{CodeLocation, UnwindSource};
-use super::analysis::Waiting;
+use super::analysis::{Finding, StackSwitch, Waiting};
 use super::chain;
 use super::jit::JitCode;
 use super::live_stack::LiveStack;
 use super::managed::{ManagedCode, MetCode, SampledProcess};
-use super::module::FileUnwinder;
+use super::module::{Coverage, FileUnwinder};
 use super::modules::Modules;
 use super::owner_time::OwnerTime;
 use super::signal::{Interrupted, SignalFrames};
@@ -115,6 +116,7 @@ impl Unwinder {
             leaf_first,
             doubt: None,
             below_absent_page: None,
+            switch: None,
         };
         let truncation = match (sample.registers, sample.abi) {
             (Some(registers), _) => {
@@ -261,6 +263,8 @@ struct Walk<'a> {
     doubt: Option<(Doubt, CodeAddress)>,
     /// Number of addresses in `leaf_first` below the absent page, once the walk is above it.
     below_absent_page: Option<usize>,
+    /// Set by the frame of a function that has changed to another stack.
+    switch: Option<StackSwitch>,
 }
 
 impl Walk<'_> {
@@ -327,7 +331,19 @@ impl Walk<'_> {
                         None => Truncation::StackCopyEnded,
                     });
                 }
-                Err(_) => return Some(Truncation::UnwindFailed),
+                Err(_) => {
+                    let Some(switch) = self.switch.take() else {
+                        return Some(Truncation::UnwindFailed);
+                    };
+                    if !switch.keeps_rbp {
+                        return Some(Truncation::OtherStack);
+                    }
+                    if let Some(caller) = self.caller_in_copy(switch.function, &mut state) {
+                        frame = caller;
+                        continue;
+                    }
+                    return self.continue_on_other_stack(switch.function, state.bp());
+                }
             };
             if state.sp() <= sp_before {
                 return Some(Truncation::UnwindFailed);
@@ -391,7 +407,6 @@ impl Walk<'_> {
     ///
     /// Returns `truncation` if it ends before the root.
     fn append_callchain(&mut self, first: usize, truncation: Truncation) -> Option<Truncation> {
-        let mut outermost = None;
         let chain = frame_pointer_chain(self.sample).enumerate();
         for (index, address) in chain.skip(first) {
             if self.leaf_first.len() >= MAX_FRAMES {
@@ -409,16 +424,18 @@ impl Walk<'_> {
                 self.doubt(Doubt::Guessed);
             }
             self.push(location.code, address);
-            outermost = Some(location);
+            // rbp may lead on, to a stack that the thread has left.
+            if self.is_root(&location) {
+                return None;
+            }
         }
-        match outermost {
-            Some(location) if self.is_root(&location) => None,
-            _ if self.sample.chain_is_full() => Some(Truncation::TooDeep),
-            _ => Some(truncation),
+        match self.sample.chain_is_full() {
+            true => Some(Truncation::TooDeep),
+            false => Some(truncation),
         }
     }
 
-    /// Returns whether the unwind information alone shows that a frame has no caller.
+    /// Returns whether unwind information or a function table shows that a frame has no caller.
     fn is_root(&mut self, location: &CodeLocation) -> bool {
         let UnwindSource::Elf(id, svma) = location.unwind_source else {
             return false;
@@ -426,8 +443,13 @@ impl Walk<'_> {
         if let Some(&is_root) = self.unwinder.roots.get(&(id, svma)) {
             return is_root;
         }
-        // Without a stack, only unwind information can show that a frame is the root.
-        let is_root = matches!(self.caller_without_stack(location), Some(Ok(None)));
+        let Unwinder { modules, time, .. } = &mut *self.unwinder;
+        let file = self.process.files.file(id);
+        let is_root = match modules.coverage(id, file, svma, time) {
+            Some(Coverage::FunctionTable(finding)) => finding == Finding::Root,
+            // Without a stack, only unwind information can show that a frame is the root.
+            _ => matches!(self.caller_without_stack(location), Some(Ok(None))),
+        };
         let roots = &mut self.unwinder.roots;
         if roots.len() >= MAX_ROOTS {
             roots.clear();

@@ -10,7 +10,7 @@ use crate::unwind::jit::JitFrame;
 use crate::unwind::managed::{InFile, SampledProcess};
 use crate::unwind::rule::{Registers, StepError, UnwindRule};
 use crate::unwind::signal::Interrupted;
-use crate::unwind::uncovered::{Source, follows_system_call};
+use crate::unwind::uncovered::{self, Source, follows_system_call};
 
 /// Address outside the empty stack of [`Walk::caller_without_stack`].
 const NO_STACK: u64 = 8;
@@ -254,7 +254,7 @@ impl Walk<'_> {
         returns.then_some(interrupted)
     }
 
-    fn source(&mut self, id: ModuleId, svma: u64) -> Source {
+    pub(super) fn source(&mut self, id: ModuleId, svma: u64) -> Source {
         let Unwinder {
             modules,
             uncovered,
@@ -272,8 +272,13 @@ impl Walk<'_> {
         place: (ModuleId, u64),
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
-        let Finding::Caller(rule, certainty) = finding else {
-            return Ok(None);
+        let (rule, certainty) = match finding {
+            Finding::Caller(rule, certainty) => (rule, certainty),
+            Finding::Root => return Ok(None),
+            Finding::OtherStack(switch) => {
+                self.switch = Some(switch);
+                return Err(Error::DidNotAdvance);
+            }
         };
         let mut analyzed = *state;
         let is_checked = certainty == Certainty::Checked;
@@ -333,8 +338,8 @@ impl Walk<'_> {
     }
 
     /// Returns whether a call precedes an address, or the kernel made it the return address of a
-    /// signal handler.
-    fn follows_call(&mut self, address: u64) -> bool {
+    /// signal handler, or a thread starts there.
+    pub(super) fn follows_call(&mut self, address: u64) -> bool {
         let location = address.checked_sub(1).and_then(|call| self.locate(call));
         let Some(location) = location else {
             return false;
@@ -360,7 +365,18 @@ impl Walk<'_> {
         offset.is_some_and(|offset| {
             uncovered.follows_call((id, svma), &file.content, offset)
                 || signals.returns_from_signal(id, &file.content, offset)
-        })
+        }) || self.is_root(&location)
+    }
+
+    /// Returns how far the call that contains an SVMA jumps, from its return address.
+    ///
+    /// Returns `None` for an indirect call.
+    pub(super) fn called_distance(&mut self, id: ModuleId, svma: u64) -> Option<i64> {
+        let file = self.process.files.file(id);
+        let Unwinder { modules, time, .. } = &mut *self.unwinder;
+        let segments = modules.segments(id, file, time)?;
+        let offset = segments.file_offset_of(svma)?.checked_add(1)?;
+        uncovered::called_distance(&file.content, offset)
     }
 
     /// Unwinds a caller frame in an ELF file without a stack. Returns `None` for other code.

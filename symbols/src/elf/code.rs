@@ -1,10 +1,10 @@
 //! The bytes that a file has in memory, and the addresses of code that its tables contain.
 
 use object::Endianness;
-use object::elf::{self, Rela64};
-use object::pod::slice_from_bytes;
+use object::elf;
 
 use super::headers::Headers;
+use super::relative::relative;
 use super::source::Source;
 use super::{ElfError, check_size};
 
@@ -138,19 +138,11 @@ impl CodeImage {
 
     /// Adds the addresses of relocations without a symbol: those that the load bias is added to.
     fn add_relative(&self, bytes: &[u8], pointers: &mut Vec<u64>) {
-        let count = bytes.len() / size_of::<Rela64<Endianness>>();
-        let all = slice_from_bytes::<Rela64<Endianness>>(bytes, count);
-        let endian = Endianness::Little;
-        for relocation in all.map_or(&[][..], |(all, _)| all) {
-            let kind = relocation.r_type(endian, false);
-            if matches!(kind, elf::R_X86_64_RELATIVE | elf::R_X86_64_IRELATIVE)
-                && let Ok(address) = u64::try_from(relocation.r_addend.get(endian))
-                && pointers.len() < MAX_POINTERS
-                && self.code_at(address).is_some()
-            {
-                pointers.push(address);
-            }
-        }
+        let kinds = [elf::R_X86_64_RELATIVE.0, elf::R_X86_64_IRELATIVE.0];
+        let targets = relative(bytes, Endianness::Little, &kinds).map(|(_, target)| target);
+        let targets = targets.filter(|target| self.code_at(*target).is_some());
+        let left = MAX_POINTERS.saturating_sub(pointers.len());
+        pointers.extend(targets.take(left));
     }
 
     /// Adds the addresses of packed relocations (gABI, "Relative Relocation Table").

@@ -88,16 +88,28 @@ impl<'a> Relocations<'a> {
                     why: format!("{length} bytes at address {address:#x} are not in one segment"),
                 });
             }
-            let count = length / size_of::<Rela64<Endianness>>();
-            let all = slice_from_bytes::<Rela64<Endianness>>(bytes, count);
-            for relocation in all.map_or(&[][..], |(all, _)| all) {
-                if relocation.r_info.get(self.endian) as u32 == self.kind {
-                    let target = relocation.r_addend.get(self.endian);
-                    visit(relocation.r_offset.get(self.endian), target.cast_unsigned());
-                }
+            for (address, target) in relative(bytes, self.endian, &[self.kind]) {
+                visit(address, target);
             }
             done += length as u64;
         }
         Ok(())
     }
+}
+
+/// Returns the relocations of some types, which are those without a symbol: the address of the word
+/// and the address that it is set to.
+pub(super) fn relative(
+    bytes: &[u8],
+    endian: Endianness,
+    kinds: &[u32],
+) -> impl Iterator<Item = (u64, u64)> {
+    let count = bytes.len() / size_of::<Rela64<Endianness>>();
+    let all = slice_from_bytes::<Rela64<Endianness>>(bytes, count);
+    let all = all.map_or(&[][..], |(all, _)| all).iter();
+    let relative = all.filter(move |all| kinds.contains(&(all.r_info.get(endian) as u32)));
+    relative.map(move |relocation| {
+        let target = relocation.r_addend.get(endian);
+        (relocation.r_offset.get(endian), target.cast_unsigned())
+    })
 }

@@ -8,6 +8,7 @@ use super::header::Version;
 use super::pc_values::{PcValues, Steps};
 use super::record::Record;
 use crate::demangle::KEPT_NAME_BYTES;
+use crate::memory::Memory;
 
 /// Flags of a function (`abi.FuncFlag`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,6 +82,32 @@ impl<'a> GoFunction<'a> {
     pub fn stack_bytes(&self, address: u64) -> Option<u64> {
         let size = self.value(self.record.stack, address, &Steps::default())?;
         u64::try_from(size).ok()
+    }
+
+    /// Returns the exclusive end and the size of the stack frame of each address range in the first
+    /// `limit` bytes, in address order. Sizes are as [`GoFunction::stack_bytes`] returns them.
+    #[must_use]
+    pub fn stack_sizes(&self, limit: u64) -> Vec<(u64, Option<u64>)> {
+        let steps = Steps::default();
+        let limit = self.end.min(self.start.saturating_add(limit));
+        let Some(sizes) = self.table.pc_values(self.record.stack, self.start, &steps) else {
+            return Vec::new();
+        };
+        let mut start = self.start;
+        let sizes = sizes.take_while(|&(end, _)| std::mem::replace(&mut start, end) < limit);
+        sizes
+            .map(|(end, size)| (end.min(limit), u64::try_from(size).ok()))
+            .collect()
+    }
+
+    /// Reads the first instructions, at most `limit` bytes. Returns fewer if the file ends.
+    #[must_use]
+    pub fn code(&self, limit: usize) -> Vec<u8> {
+        let size = usize::try_from(self.end - self.start).map_or(limit, |size| size.min(limit));
+        let mut code = vec![0; size];
+        let read = self.table.image.read(self.start, &mut code);
+        code.truncate(read);
+        code
     }
 
     /// Returns the file and the line at an address, in the innermost inlined function.

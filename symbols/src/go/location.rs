@@ -17,28 +17,36 @@ const MAX_CANDIDATES: u32 = 1024;
 /// Alignment of a table that is searched. Go's linker aligns it to 16 or 32 bytes.
 const ALIGNMENT: usize = 8;
 
+/// Names of the section with the table. Go's linker uses the second one in position-independent
+/// files.
+const NAMES: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
+
 /// Returns the range of the table, or of all that is mapped after its start.
 pub(super) fn find(image: &LoadedImage) -> Result<Option<Range<u64>>, GoError> {
-    // Go's linker uses the second name in position-independent files.
-    for name in [&b".gopclntab"[..], b".data.rel.ro.gopclntab"] {
-        if let Some(range) = image.section_range(name) {
-            let size = range.end.saturating_sub(range.start);
-            if size > MAX_TABLE_BYTES {
-                return Err(GoError::Elf(ElfError::TooLarge {
-                    what: "Go function table",
-                    size,
-                    limit: MAX_TABLE_BYTES,
-                }));
-            }
-            return Ok(Some(range));
+    if let Some(range) = NAMES.iter().find_map(|name| image.section_range(name)) {
+        let size = range.end.saturating_sub(range.start);
+        if size > MAX_TABLE_BYTES {
+            return Err(GoError::Elf(ElfError::TooLarge {
+                what: "Go function table",
+                size,
+                limit: MAX_TABLE_BYTES,
+            }));
         }
+        return Ok(Some(range));
     }
-    // GNU ld puts the second section into `.data.rel.ro`.
-    let is_go = |name: &[u8]| name.starts_with(b".go.") || name.starts_with(b".note.go.");
-    if image.has_sections() && !image.has_section(is_go) {
-        return Ok(None);
+    match image.has_sections() && !has_go_section(image) {
+        true => Ok(None),
+        false => search_table(image),
     }
-    search_table(image)
+}
+
+/// Returns whether the file has a section that only Go's linker makes.
+///
+/// GNU ld puts the section of the table into `.data.rel.ro`.
+pub(super) fn has_go_section(image: &LoadedImage) -> bool {
+    image.has_section(|name| {
+        NAMES.contains(&name) || name.starts_with(b".go.") || name.starts_with(b".note.go.")
+    })
 }
 
 fn search_table(image: &LoadedImage) -> Result<Option<Range<u64>>, GoError> {

@@ -17,6 +17,7 @@ use crate::debug_file::{
 use crate::dotnet::ready_to_run::ReadyToRunError;
 use crate::dwarf::{DwarfError, DwarfSections, SplitSections, SplitUnit};
 use crate::elf::{ElfError, ElfFile};
+use crate::go::GoError;
 use crate::memory_budget::MemoryUse;
 use crate::process::Root;
 
@@ -33,6 +34,9 @@ pub enum Problem {
     /// The ReadyToRun image in the file is corrupt.
     #[error("the ReadyToRun image cannot be used: {0}")]
     Image(#[from] ReadyToRunError),
+    /// The function table of the Go program cannot be used.
+    #[error(transparent)]
+    Go(#[from] GoError),
     /// The debug information of the file cannot be used.
     #[error(transparent)]
     Dwarf(#[from] DwarfError),

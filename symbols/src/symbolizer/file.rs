@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::debug_files::{DebugFile, DebugFiles, Problem};
 use super::frame::{Evidence, Frame, Unresolved};
+use super::go::{self, GoFunctions};
 use super::images::Images;
 use super::{FileIdentity, Options};
 use crate::binding::Aliases;
 use crate::build_id::BuildId;
 use crate::dwarf::{DebugInfo, Detail, SourceFrame};
 use crate::elf::{DebugLink, ElfError, ElfFile, FunctionRanges, LoadSegment};
+use crate::go::GoFunction;
 use crate::memory_budget::{HeldMemory, MemoryUse};
 use crate::process::Root;
 use crate::table::{Symbol, SymbolTable};
@@ -72,6 +74,7 @@ pub struct FileSymbolizer {
     tables: OnceLock<Vec<(SymbolTable, Evidence)>>,
     ranges: OnceLock<FunctionRanges>,
     debug_info: OnceLock<Option<DebugInfo>>,
+    go: GoFunctions,
 }
 
 impl FileSymbolizer {
@@ -137,6 +140,7 @@ impl FileSymbolizer {
             tables: OnceLock::new(),
             ranges: OnceLock::new(),
             debug_info: OnceLock::new(),
+            go: GoFunctions::default(),
         }
     }
 
@@ -224,13 +228,13 @@ impl FileSymbolizer {
     /// [`FileSymbolizer::take_problems`] returns the cause.
     ///
     /// # Errors
-    /// [`Unresolved::NoSymbol`]: neither symbols nor debug information name the function.
+    /// [`Unresolved::NoSymbol`]: neither symbols, debug information nor a Go function table name it.
     pub fn frames(&self, address: u64) -> Result<Vec<Frame<'_>>, Unresolved> {
         let _reading = self.debug_files.memory.read();
         let symbol = self.symbol_of(address);
         let options = &self.debug_files.options;
-        let chain = match symbol {
-            Some(_) if !options.inlined && !options.lines => Vec::new(),
+        let (chain, chain_evidence) = match symbol {
+            Some(_) if !options.inlined && !options.lines => (Vec::new(), Evidence::Dwarf),
             _ => self.source_frames(address),
         };
         let (outer, inlined) = match chain.split_last() {
@@ -239,7 +243,8 @@ impl FileSymbolizer {
         };
         let mut frames = Vec::with_capacity(chain.len().max(1));
         if options.inlined {
-            frames.extend(inlined.iter().filter_map(inlined_frame));
+            let inlined = inlined.iter();
+            frames.extend(inlined.filter_map(|frame| inlined_frame(frame, chain_evidence)));
         }
         let named = match symbol {
             Some((symbol, _)) if is_blank(symbol.name) => None,
@@ -249,7 +254,7 @@ impl FileSymbolizer {
             }),
             None => outer
                 .and_then(|outer| outer.name)
-                .map(|name| Frame::new(name, Evidence::Dwarf)),
+                .map(|name| Frame::new(name, chain_evidence)),
         };
         let start = || {
             let by_symbol = symbol.map(|(symbol, _)| symbol.start);
@@ -260,7 +265,7 @@ impl FileSymbolizer {
             None if frames.is_empty() => return Err(Unresolved::NoSymbol { start: start() }),
             None => Frame {
                 start: start(),
-                ..Frame::new(&b""[..], Evidence::Dwarf)
+                ..Frame::new(&b""[..], chain_evidence)
             },
         };
         // Without inlined frames, the location is that of the address, which is the innermost.
@@ -276,7 +281,8 @@ impl FileSymbolizer {
         Ok(frames)
     }
 
-    /// Returns the symbol at an address (SVMA), without debug information.
+    /// Returns the symbol at an address (SVMA), without debug information. Functions of Go programs
+    /// have one even if the file is stripped.
     #[must_use]
     pub fn symbol(&self, address: u64) -> Option<Symbol<'_>> {
         let _reading = self.debug_files.memory.read();
@@ -287,12 +293,28 @@ impl FileSymbolizer {
         let symbols = self.tables().iter();
         let mut symbols =
             symbols.filter_map(|(table, evidence)| Some((table.lookup(address)?, *evidence)));
-        match self.debug_files.options.aliases {
+        let symbol = match self.debug_files.options.aliases {
             Aliases::AsPerf => symbols.next(),
             Aliases::Plain => symbols.find(|(symbol, _)| {
                 symbol.is_sized || !self.ranges().is_in_later_function(symbol.start, address)
             }),
+        };
+        if let Some((Symbol { is_sized: true, .. }, _)) = symbol {
+            return symbol;
         }
+        // A symbol without a size may be that of C code which precedes.
+        let function = self.go_function(address);
+        let function = function
+            .filter(|function| symbol.is_none_or(|(symbol, _)| symbol.start < function.start));
+        match function {
+            Some(function) => Some((go::symbol(&function), Evidence::GoTable)),
+            None => symbol,
+        }
+    }
+
+    fn go_function(&self, address: u64) -> Option<GoFunction<'_>> {
+        self.go
+            .lookup(self.own.as_ref(), address, &self.debug_files)
     }
 
     /// Returns the problems since the last call, at most 64.
@@ -365,8 +387,19 @@ impl FileSymbolizer {
         })
     }
 
-    /// Returns the functions of the debug information, innermost first.
-    fn source_frames(&self, address: u64) -> Vec<SourceFrame<'_>> {
+    /// Returns the functions of the debug information, or else of the Go function table, innermost
+    /// first.
+    fn source_frames(&self, address: u64) -> (Vec<SourceFrame<'_>>, Evidence) {
+        let by_dwarf = self.dwarf_frames(address);
+        if by_dwarf.is_empty()
+            && let Some(function) = self.go_function(address)
+        {
+            return (go::source_frames(&function, address), Evidence::GoTable);
+        }
+        (by_dwarf, Evidence::Dwarf)
+    }
+
+    fn dwarf_frames(&self, address: u64) -> Vec<SourceFrame<'_>> {
         let Some(debug_info) = self.debug_info() else {
             return Vec::new();
         };
@@ -395,12 +428,12 @@ impl FileSymbolizer {
     }
 }
 
-fn inlined_frame<'a>(frame: &SourceFrame<'a>) -> Option<Frame<'a>> {
+fn inlined_frame<'a>(frame: &SourceFrame<'a>, evidence: Evidence) -> Option<Frame<'a>> {
     Some(Frame {
         file: frame.file,
         line: frame.line,
         is_inlined: true,
-        ..Frame::new(frame.name?, Evidence::Dwarf)
+        ..Frame::new(frame.name?, evidence)
     })
 }
 

@@ -63,6 +63,8 @@ pub enum Evidence {
     DebugFile,
     /// Debug information.
     Dwarf,
+    /// The function table of a Go program.
+    GoTable,
     /// The tables of a ReadyToRun image.
     ReadyToRun,
     /// `/proc/kallsyms`.
@@ -79,6 +81,7 @@ impl fmt::Display for Evidence {
             Self::SymbolTable => "symbol table",
             Self::DebugFile => "debug file",
             Self::Dwarf => "DWARF",
+            Self::GoTable => "Go function table",
             Self::ReadyToRun => "ReadyToRun",
             Self::Kallsyms => "kallsyms",
             Self::PerfMap => "perf map",
@@ -102,7 +105,7 @@ pub enum Unresolved {
         /// The error of the kernel.
         why: String,
     },
-    /// Neither symbols nor debug information name the function.
+    /// Neither symbols, debug information nor a Go function table name the function.
     #[error("no symbol covers the address")]
     NoSymbol {
         /// Address of the function's first byte, if `.eh_frame` or a symbol with a blank name has it.
