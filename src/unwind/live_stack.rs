@@ -29,6 +29,8 @@ pub(super) struct LiveStack {
     /// End of the absent page.
     start: u64,
     reads_left: Cell<u32>,
+    /// Whether a word was null.
+    had_null: Cell<bool>,
     state: RefCell<State>,
 }
 
@@ -73,6 +75,7 @@ impl LiveStack {
             pid,
             start: absent_page.saturating_add(PAGE_BYTES),
             reads_left: Cell::new(MAX_READS),
+            had_null: Cell::new(false),
             state: RefCell::default(),
         }
     }
@@ -81,7 +84,14 @@ impl LiveStack {
     pub(super) fn word(&self, address: u64) -> Option<u64> {
         let distance = address.checked_sub(self.start)?;
         let is_within = distance < MAX_BYTES && address.is_multiple_of(8);
-        is_within.then(|| self.read_word(address))?
+        let word = is_within.then(|| self.read_word(address))??;
+        self.had_null.set(self.had_null.get() || word == 0);
+        Some(word)
+    }
+
+    /// Returns whether a word was null since the last call.
+    pub(super) fn take_null(&self) -> bool {
+        self.had_null.take()
     }
 
     /// Returns the word that the process has at an address now.

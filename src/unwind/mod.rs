@@ -5,11 +5,11 @@
 
 mod analysis;
 mod chain;
-mod jit;
-mod live_stack;
 mod go;
 #[cfg(test)]
 mod go_tests;
+mod jit;
+mod live_stack;
 mod managed;
 mod module;
 mod modules;

@@ -46,6 +46,17 @@ impl<'a> StackCopy<'a> {
         self.live = Some(live);
     }
 
+    /// Returns whether a word above the absent page was null since the last call.
+    pub(super) fn take_null(&self) -> bool {
+        self.live.is_some_and(LiveStack::take_null)
+    }
+
+    /// Ends the stack where the copy ends, whatever ended that.
+    pub(super) fn end_at_copy(&mut self) {
+        self.is_cut = false;
+        self.live = None;
+    }
+
     /// Returns the memory above the absent page if the u64 at an address is read from there.
     pub(super) fn live_at(&self, address: u64) -> Option<&'a LiveStack> {
         self.live.filter(|_| self.copied(address).is_none())

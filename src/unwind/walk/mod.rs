@@ -312,8 +312,13 @@ impl Walk<'_> {
                 frame = FrameAddress::from_instruction_pointer(ip);
                 continue;
             }
+            self.stack.take_null();
             let caller = match self.caller(frame, &location, &mut state) {
                 Ok(Some(address)) => address,
+                // The thread may have left that part of the stack.
+                Ok(None) | Err(Error::ReturnAddressIsNull) if self.stack.take_null() => {
+                    return Some(Truncation::AbsentPage);
+                }
                 // Hand-written entry points use a null return address for the root.
                 Ok(None) | Err(Error::ReturnAddressIsNull) => return None,
                 // The ABI sets rbp to 0 at the entry point, which is usually assembly without
@@ -407,6 +412,7 @@ impl Walk<'_> {
     ///
     /// Returns `truncation` if it ends before the root.
     fn append_callchain(&mut self, first: usize, truncation: Truncation) -> Option<Truncation> {
+        let mut outermost = None;
         let chain = frame_pointer_chain(self.sample).enumerate();
         for (index, address) in chain.skip(first) {
             if self.leaf_first.len() >= MAX_FRAMES {
@@ -425,13 +431,28 @@ impl Walk<'_> {
             }
             self.push(location.code, address);
             // rbp may lead on, to a stack that the thread has left.
-            if self.is_root(&location) {
+            if self.table_root(&location) == Some(true) {
                 return None;
             }
+            outermost = Some(location);
         }
-        match self.sample.chain_is_full() {
-            true => Some(Truncation::TooDeep),
-            false => Some(truncation),
+        match outermost {
+            Some(location) if self.is_root(&location) => None,
+            _ if self.sample.chain_is_full() => Some(Truncation::TooDeep),
+            _ => Some(truncation),
+        }
+    }
+
+    /// Returns whether a function table shows that a frame has no caller. Returns `None` without one.
+    fn table_root(&mut self, location: &CodeLocation) -> Option<bool> {
+        let UnwindSource::Elf(id, svma) = location.unwind_source else {
+            return None;
+        };
+        let Unwinder { modules, time, .. } = &mut *self.unwinder;
+        let file = self.process.files.file(id);
+        match modules.coverage(id, file, svma, time)? {
+            Coverage::FunctionTable(finding) => Some(finding == Finding::Root),
+            Coverage::UnwindInformation | Coverage::None => None,
         }
     }
 
@@ -443,13 +464,10 @@ impl Walk<'_> {
         if let Some(&is_root) = self.unwinder.roots.get(&(id, svma)) {
             return is_root;
         }
-        let Unwinder { modules, time, .. } = &mut *self.unwinder;
-        let file = self.process.files.file(id);
-        let is_root = match modules.coverage(id, file, svma, time) {
-            Some(Coverage::FunctionTable(finding)) => finding == Finding::Root,
-            // Without a stack, only unwind information can show that a frame is the root.
-            _ => matches!(self.caller_without_stack(location), Some(Ok(None))),
-        };
+        // Without a stack, only unwind information can show that a frame is the root.
+        let is_root = self
+            .table_root(location)
+            .unwrap_or_else(|| matches!(self.caller_without_stack(location), Some(Ok(None))));
         let roots = &mut self.unwinder.roots;
         if roots.len() >= MAX_ROOTS {
             roots.clear();

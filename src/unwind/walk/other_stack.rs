@@ -34,9 +34,10 @@ impl Walk<'_> {
         registers: &mut UnwindRegsNative,
     ) -> Option<FrameAddress> {
         let frame = Some(registers.bp()).filter(|frame| *frame > registers.sp())?;
-        let return_address = self.stack.read(frame.checked_add(8)?)?;
-        let bp = self.stack.read(frame)?;
+        let return_address = self.stack.copied(frame.checked_add(8)?)?;
+        let bp = self.stack.copied(frame)?;
         let caller = self.checked_caller(return_address)?;
+        self.stack.end_at_copy();
         self.doubt(Doubt::Likely);
         self.add_frameless_caller(function, &caller);
         *registers = UnwindRegsNative::new(return_address, frame.checked_add(16)?, bp);
@@ -109,11 +110,11 @@ impl Walk<'_> {
         let mut chain = self.sample.user_chain().filter(|_| has_returns).skip(1);
         let mut frame = self.sample.registers?.bp;
         while frame != bp {
-            let return_address = self.stack.read(frame.checked_add(8)?)?;
+            let return_address = self.stack.copied(frame.checked_add(8)?)?;
             if chain.next()? != return_address {
                 return None;
             }
-            frame = self.stack.read(frame)?;
+            frame = self.stack.copied(frame)?;
         }
         Some(chain.collect::<Vec<_>>().into_iter())
     }
