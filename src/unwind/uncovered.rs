@@ -191,28 +191,31 @@ impl Uncovered {
     }
 }
 
-/// Returns whether a system call precedes the code at a file offset.
-pub(super) fn follows_system_call(content: &Content, offset: u64) -> bool {
+/// Returns the bytes before an offset of a file.
+pub(super) fn code_before<const BYTES: usize>(
+    content: &Content,
+    offset: u64,
+) -> Option<[u8; BYTES]> {
     let Content::File(file) = content else {
-        return false;
+        return None;
     };
-    let mut code = [0; SYSTEM_CALL.len()];
-    let before = offset.checked_sub(code.len() as u64);
-    before.is_some_and(|before| file.read_exact_at(&mut code, before).is_ok())
-        && code == SYSTEM_CALL
+    let mut code = [0; BYTES];
+    let start = offset.checked_sub(BYTES as u64)?;
+    file.read_exact_at(&mut code, start).is_ok().then_some(code)
 }
 
-/// Returns how far the call before an offset of a file jumps. Returns `None` if it is indirect.
-pub(super) fn called_distance(content: &Content, offset: u64) -> Option<i64> {
-    let Content::File(file) = content else {
+/// Returns whether a system call precedes the code at a file offset.
+pub(super) fn follows_system_call(content: &Content, offset: u64) -> bool {
+    code_before(content, offset) == Some(SYSTEM_CALL)
+}
+
+/// Returns how far a call of an address jumps, from its end. Returns `None` if the code does not end
+/// with one.
+pub(super) fn called_distance(code: &[u8]) -> Option<i64> {
+    let [.., CALL, a, b, c, d] = *code else {
         return None;
     };
-    let mut call = [0; 5];
-    file.read_exact_at(&mut call, offset.checked_sub(5)?).ok()?;
-    let [CALL, distance @ ..] = call else {
-        return None;
-    };
-    Some(i32::from_le_bytes(distance).into())
+    Some(i32::from_le_bytes([a, b, c, d]).into())
 }
 
 /// Returns whether code ends with a call instruction (Intel SDM, volume 2, "CALL").
@@ -244,7 +247,14 @@ pub(super) fn ends_with_call(code: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::ends_with_call;
+    use super::{called_distance, ends_with_call};
+
+    #[test]
+    fn finds_distance_of_call() {
+        let call = [0x90, 0x90, 0x90, 0xe8, 0xf0, 0xff, 0xff, 0xff];
+        assert_eq!(called_distance(&call), Some(-16));
+        assert_eq!(called_distance(&[0x90; 8]), None);
+    }
 
     #[test]
     fn recognizes_calls() {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use perfcollect_symbols::elf::ElfFile;
 
 use super::function::Function;
+use super::is_checked;
 use super::module::Module;
-use super::{MAX_WORK, WORK_PER_BYTE, is_checked};
 use crate::machine::Content;
 
 /// The functions of one file, found on demand.
@@ -28,10 +28,7 @@ impl FunctionStarts {
         let ranges = elf.function_ranges().ok();
         let module = Module::read(&elf, ranges.as_ref())?;
         Some(Self {
-            budget: module
-                .code_bytes()
-                .saturating_mul(WORK_PER_BYTE)
-                .min(MAX_WORK),
+            budget: module.work_limit(),
             module,
             ranges: BTreeMap::new(),
         })

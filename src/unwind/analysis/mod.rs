@@ -41,10 +41,6 @@ pub(super) use transfer::is_immediate;
 const MAX_TRIED: usize = 64;
 /// Limit of the rows of a file. libcoreclr.so has 150 000 if all functions are analyzed.
 const MAX_ROWS: usize = 1 << 18;
-/// Limit of the work for a file, by its code. All functions of a library need two.
-const WORK_PER_BYTE: usize = 40;
-/// The same for any file: ten seconds.
-const MAX_WORK: usize = 100_000_000;
 /// Maximum number of rows before and after an instruction that are known with it.
 const MAX_NEAR: usize = 64;
 /// Approximate size of a row, in bytes.
@@ -71,10 +67,7 @@ impl Analysis {
     pub fn new(elf: &ElfFile, ranges: Option<&FunctionRanges>) -> Option<Self> {
         let module = Module::read(elf, ranges)?;
         Some(Self {
-            budget: module
-                .code_bytes()
-                .saturating_mul(WORK_PER_BYTE)
-                .min(MAX_WORK),
+            budget: module.work_limit(),
             module,
             rows: BTreeMap::new(),
             analyzed: HashSet::new(),

@@ -7,6 +7,11 @@ use perfcollect_symbols::elf::{CodeImage, ElfFile, FunctionRanges};
 use super::starts::Starts;
 use super::sweep::Sweep;
 
+/// Limit of the work for a file, by its code. All functions of a library need two.
+const WORK_PER_BYTE: usize = 40;
+/// The same for any file: ten seconds.
+const MAX_WORK: usize = 100_000_000;
+
 /// The code of a file.
 pub(super) struct Module {
     pub(super) image: CodeImage,
@@ -54,11 +59,12 @@ impl Module {
         sources.peek().is_some() && !sources.any(|source| function.contains(&source))
     }
 
-    /// Returns the size of the executable segments.
-    pub(super) fn code_bytes(&self) -> usize {
+    /// Returns the limit of the work for the file.
+    pub(super) fn work_limit(&self) -> usize {
         let code = self.image.segments.iter();
         let code = code.filter(|segment| segment.executable);
-        code.map(|segment| segment.data.len()).sum()
+        let bytes: usize = code.map(|segment| segment.data.len()).sum();
+        bytes.saturating_mul(WORK_PER_BYTE).min(MAX_WORK)
     }
 
     /// Returns the memory that it occupies, in bytes.

@@ -4,16 +4,13 @@
 //! below, or the return address below it must still be there. The frames count only if they reach
 //! the root.
 
-use std::os::unix::fs::FileExt;
-
 use framehop::FrameAddress;
 
 use super::step::UnwindSource;
 use super::{Unwinder, Walk};
-use crate::machine::Content;
 use crate::trace::Truncation;
 use crate::unwind::live_stack::LiveStack;
-use crate::unwind::uncovered::{MAX_CALL_BYTES, ends_with_call};
+use crate::unwind::uncovered::{MAX_CALL_BYTES, called_distance, ends_with_call};
 
 /// Maximum size of a function without unwind information that a call names.
 const MAX_FUNCTION_BYTES: u64 = 64 << 10;
@@ -34,31 +31,21 @@ impl Walk<'_> {
         }
         let is_first = self.below_absent_page.is_none();
         self.below_absent_page.get_or_insert(self.leaf_first.len());
-        let code = self.code_before(return_address);
+        let call = return_address.checked_sub(1);
+        let call = call.and_then(|call| self.locate(call));
+        let code = call.and_then(|call| match call.unwind_source {
+            UnwindSource::Elf(id, svma) => self.call_before::<MAX_CALL_BYTES>(id, svma),
+            UnwindSource::File(_) | UnwindSource::Jit => None,
+        });
         let Some(code) = code.filter(|code| ends_with_call(code)) else {
             return false;
         };
         !is_first
-            || called(&code, return_address)
-                .is_some_and(|called| self.is_start_of(called, frame.address_for_lookup()))
+            || called_distance(&code).is_some_and(|distance| {
+                let called = return_address.wrapping_add_signed(distance);
+                self.is_start_of(called, frame.address_for_lookup())
+            })
             || self.is_unchanged(live, sp.wrapping_sub(8))
-    }
-
-    /// Returns the bytes before an address in the code of a file.
-    fn code_before(&mut self, address: u64) -> Option<[u8; MAX_CALL_BYTES]> {
-        let location = self.locate(address.checked_sub(1)?)?;
-        let UnwindSource::Elf(id, svma) = location.unwind_source else {
-            return None;
-        };
-        let file = self.process.files.file(id);
-        let Unwinder { modules, time, .. } = &mut *self.unwinder;
-        let offset = modules.segments(id, file, time)?.file_offset_of(svma)?;
-        let Content::File(file) = &file.content else {
-            return None;
-        };
-        let mut code = [0; MAX_CALL_BYTES];
-        let start = (offset + 1).checked_sub(code.len() as u64)?;
-        file.read_exact_at(&mut code, start).is_ok().then_some(code)
     }
 
     /// Returns whether a called address is the start of the function at another address.
@@ -97,27 +84,5 @@ impl Walk<'_> {
         let addresses = &mut self.unwinder.addresses;
         addresses.truncate(below.saturating_sub(self.first_user));
         Some(Truncation::AbsentPage)
-    }
-}
-
-/// Returns the address that a call instruction names, if it does.
-fn called(code: &[u8; MAX_CALL_BYTES], return_address: u64) -> Option<u64> {
-    let [.., 0xe8, a, b, c, d] = *code else {
-        return None;
-    };
-    let distance = i32::from_le_bytes([a, b, c, d]);
-    Some(return_address.wrapping_add_signed(distance.into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::called;
-
-    #[test]
-    fn finds_called_address() {
-        let call = [0x90, 0x90, 0x90, 0xe8, 0xf0, 0xff, 0xff, 0xff];
-        assert_eq!(called(&call, 0x1000), Some(0xff0));
-        assert_eq!(called(&call, 8), Some(u64::MAX - 7));
-        assert_eq!(called(&[0x90; 8], 0x1000), None);
     }
 }

@@ -12,7 +12,7 @@ use super::{MAX_FRAMES, Walk};
 use crate::trace::{CodeAddress, Doubt, ModuleId, Truncation};
 use crate::unwind::analysis::{Certainty, Finding};
 use crate::unwind::rule::UnwindRule;
-use crate::unwind::uncovered::Source;
+use crate::unwind::uncovered::{MAX_CALL_BYTES, Source, called_distance};
 
 /// A return address that rbp leads to.
 struct Caller {
@@ -125,7 +125,8 @@ impl Walk<'_> {
     /// which calls the function directly as a rule. If `function` starts there, it has a frame.
     fn add_frameless_caller(&mut self, function: u64, caller: &Caller) {
         let Caller { id, svma, .. } = *caller;
-        let Some(distance) = self.called_distance(id, svma) else {
+        let call = self.call_before::<MAX_CALL_BYTES>(id, svma);
+        let Some(distance) = call.and_then(|call| called_distance(&call)) else {
             return;
         };
         let called = svma.wrapping_add(1).wrapping_add_signed(distance);

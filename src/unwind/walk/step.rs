@@ -10,7 +10,7 @@ use crate::unwind::jit::JitFrame;
 use crate::unwind::managed::{InFile, SampledProcess};
 use crate::unwind::rule::{Registers, StepError, UnwindRule};
 use crate::unwind::signal::Interrupted;
-use crate::unwind::uncovered::{self, Source, follows_system_call};
+use crate::unwind::uncovered::{Source, code_before, follows_system_call};
 
 /// Address outside the empty stack of [`Walk::caller_without_stack`].
 const NO_STACK: u64 = 8;
@@ -368,15 +368,17 @@ impl Walk<'_> {
         }) || self.is_root(&location)
     }
 
-    /// Returns how far the call that contains an SVMA jumps, from its return address.
-    ///
-    /// Returns `None` for an indirect call.
-    pub(super) fn called_distance(&mut self, id: ModuleId, svma: u64) -> Option<i64> {
+    /// Returns the bytes up to the end of the call whose last byte is at an SVMA.
+    pub(super) fn call_before<const BYTES: usize>(
+        &mut self,
+        id: ModuleId,
+        svma: u64,
+    ) -> Option<[u8; BYTES]> {
         let file = self.process.files.file(id);
         let Unwinder { modules, time, .. } = &mut *self.unwinder;
         let segments = modules.segments(id, file, time)?;
         let offset = segments.file_offset_of(svma)?.checked_add(1)?;
-        uncovered::called_distance(&file.content, offset)
+        code_before(&file.content, offset)
     }
 
     /// Unwinds a caller frame in an ELF file without a stack. Returns `None` for other code.
