@@ -1,0 +1,122 @@
+//! The summary of a trace: the content of `summary.json` and the source of the reports.
+
+mod methods;
+mod modules;
+mod processes;
+
+pub use methods::MethodSummary;
+pub use modules::ModuleSummary;
+pub use processes::ProcessSummary;
+
+use serde::{Deserialize, Serialize};
+
+use super::sanitize;
+use super::time_zero::TimeZero;
+use crate::trace::{CaptureInfo, Quality, Trace};
+
+/// Version of the format. Readers reject a higher one.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Maximum number of rows per sort order of a list.
+const TOP: usize = 50;
+
+/// Maximum number of ELF files.
+pub(crate) const MAX_MODULES: usize = 200;
+
+/// Summary of a trace. Names of the target are not escaped: escape them for display.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// [`FORMAT_VERSION`] of the writer.
+    pub format_version: u32,
+    /// Description of the capture.
+    pub info: CaptureInfo,
+    /// PerfView's time zero, in nanoseconds on the clock of the trace; `None` in older traces.
+    #[serde(default)]
+    pub time_zero_ns: Option<i64>,
+    /// Whether more than 10 % was lost. The trace may then misrepresent the target.
+    #[serde(default)]
+    pub incomplete: bool,
+    /// Number of samples in the trace.
+    pub samples: u64,
+    /// CPU time of the samples, in milliseconds.
+    pub cpu_ms: f64,
+    /// Counts of recorded and lost data.
+    pub quality: Quality,
+    /// ELF files with code in a stack: at most 200, those with most frames.
+    #[serde(default)]
+    pub modules: Vec<ModuleSummary>,
+    /// Number of processes with samples.
+    pub process_count: u64,
+    /// The processes with most CPU time.
+    pub processes: Vec<ProcessSummary>,
+    /// Number of methods in stacks.
+    pub method_count: u64,
+    /// The 50 methods with most total samples, and 50 others with most self samples.
+    ///
+    /// Sorted by self samples.
+    pub methods: Vec<MethodSummary>,
+}
+
+impl Summary {
+    /// Returns whether the trace has events and no samples.
+    #[must_use]
+    pub fn has_only_events(&self) -> bool {
+        self.samples == 0 && !self.quality.events.is_empty()
+    }
+
+    /// Creates the summary of a trace.
+    #[must_use]
+    pub fn new(trace: &Trace) -> Self {
+        let samples = SampleCounts::for_trace(trace);
+        let methods = methods::count(trace, &samples.by_stack);
+        Self {
+            format_version: FORMAT_VERSION,
+            info: trace.info.clone(),
+            time_zero_ns: Some(TimeZero::new(trace).unshifted()),
+            incomplete: trace.quality.losses.is_incomplete(),
+            samples: trace.samples.len() as u64,
+            cpu_ms: ms(samples.by_process.iter().map(|(_, ns)| ns).sum()),
+            quality: trace.quality.clone(),
+            modules: modules::rows(trace),
+            process_count: trace.processes.len() as u64,
+            processes: processes::rows(trace, samples.by_process),
+            method_count: methods.len() as u64,
+            methods: methods::top(methods),
+        }
+    }
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+fn kept(text: &str) -> String {
+    sanitize::truncate_distinct(text).into_owned()
+}
+
+/// Sample counts per process and per stack, from one pass over the samples.
+struct SampleCounts {
+    /// Number of samples, and their nanoseconds of CPU time.
+    by_process: Vec<(u64, u64)>,
+    by_stack: Vec<u64>,
+}
+
+impl SampleCounts {
+    fn for_trace(trace: &Trace) -> Self {
+        let mut by_process = vec![(0, 0); trace.processes.len()];
+        let mut by_stack = vec![0; trace.stacks.len()];
+        for sample in trace.samples.iter() {
+            let process = trace.threads[sample.thread.index()].process;
+            let (samples, ns) = &mut by_process[process.index()];
+            *samples += 1;
+            *ns = u64::saturating_add(*ns, sample.weight.0);
+            if let Some(samples) = by_stack.get_mut(sample.stack.index()) {
+                *samples += 1;
+            }
+        }
+        Self {
+            by_process,
+            by_stack,
+        }
+    }
+}
