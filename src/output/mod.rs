@@ -28,6 +28,7 @@ pub(crate) mod label;
 pub mod message_file;
 pub mod nettrace;
 pub mod output_file;
+pub(crate) mod own_code;
 pub mod perf_data;
 pub mod perf_text;
 mod process_labels;

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use super::unnamed::{UnnamedModules, UnnamedSummary};
 use super::{TOP, kept};
 use crate::output::label::{self, Interner};
+use crate::output::own_code::OwnCode;
 use crate::trace::{FunctionKind, StackId, Trace};
 
 /// One method with all its tiers, one function without a name, or one address outside functions.
@@ -30,6 +32,9 @@ pub struct MethodSummary {
     pub total_samples: u64,
 }
 
+/// No row.
+const NONE: u32 = u32::MAX;
+
 /// Identity of a method. All its tiers and inlined copies share it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Method<'a> {
@@ -48,62 +53,117 @@ struct Counts {
     last_stack: usize,
 }
 
-pub(super) fn count<'a>(trace: &'a Trace, samples_of: &[u64]) -> Vec<(Method<'a>, Counts)> {
-    let with_samples = samples_of
-        .iter()
-        .enumerate()
-        .filter(|(_, count)| **count > 0);
-    let mut names = Interner::new(trace);
-    let mut counts: Vec<Counts> = Vec::new();
-    for (stack, &samples) in with_samples {
-        let mut is_leaf = true;
-        for frame in trace.stacks.leaf_first(StackId(stack as u32)) {
-            let places = trace.frames[frame.index()].functions.clone();
-            let outermost = places.start;
-            for place in places.rev() {
-                let code = || &trace.functions[trace.frame_functions[place as usize].index()];
-                let row = names.row(trace, place, |function| Method {
-                    name: label::name(trace, frame, function),
-                    module: label::module(code()),
-                });
-                if row as usize == counts.len() {
-                    counts.push(Counts {
-                        kind: code().kind,
-                        is_offset: label::known_name(code()).is_none(),
-                        inlined: true,
-                        own: 0,
-                        total: 0,
-                        last_stack: usize::MAX,
+/// The methods in the stacks of a trace, with the samples of each.
+pub(super) struct Methods<'a> {
+    rows: Vec<(Method<'a>, Counts)>,
+    unnamed: UnnamedModules<'a>,
+    /// The innermost method of the user's code in each stack.
+    own: Vec<u32>,
+}
+
+impl<'a> Methods<'a> {
+    /// Counts the methods. `samples_of` are the samples of each stack.
+    pub(super) fn count(trace: &'a Trace, samples_of: &[u64], own_code: &OwnCode) -> Self {
+        let mut names = Interner::new(trace);
+        let mut counts: Vec<Counts> = Vec::new();
+        let mut unnamed = UnnamedModules::default();
+        let mut own = vec![NONE; samples_of.len()];
+        let with_samples = samples_of.iter().enumerate();
+        for (stack, &samples) in with_samples.filter(|(_, samples)| **samples > 0) {
+            let mut is_leaf = true;
+            for frame in trace.stacks.leaf_first(StackId(stack as u32)) {
+                let places = trace.frames[frame.index()].functions.clone();
+                let outermost = places.start;
+                for place in places.rev() {
+                    let function = trace.frame_functions[place as usize];
+                    let code = &trace.functions[function.index()];
+                    let row = names.row(trace, place, |function| Method {
+                        name: label::name(trace, frame, function),
+                        module: label::module(code),
                     });
-                }
-                let count = &mut counts[row as usize];
-                count.inlined &= place != outermost;
-                if std::mem::take(&mut is_leaf) {
-                    count.own += samples;
-                }
-                if count.last_stack != stack {
-                    count.last_stack = stack;
-                    count.total += samples;
+                    let is_new = row as usize == counts.len();
+                    if is_new {
+                        counts.push(Counts {
+                            kind: code.kind,
+                            is_offset: label::known_name(code).is_none(),
+                            inlined: true,
+                            own: 0,
+                            total: 0,
+                            last_stack: usize::MAX,
+                        });
+                    }
+                    let count = &mut counts[row as usize];
+                    count.inlined &= place != outermost;
+                    let is_leaf = std::mem::take(&mut is_leaf);
+                    if count.is_offset {
+                        unnamed.count(code, is_new, is_leaf, stack, samples);
+                    }
+                    if is_leaf {
+                        count.own += samples;
+                    }
+                    if count.last_stack != stack {
+                        count.last_stack = stack;
+                        count.total += samples;
+                    }
+                    if own[stack] == NONE && own_code.is_own(function) {
+                        own[stack] = row;
+                    }
                 }
             }
         }
+        Self {
+            rows: names.into_rows().into_iter().zip(counts).collect(),
+            unnamed,
+            own,
+        }
     }
-    let methods = names.into_rows().into_iter().zip(counts);
-    methods
-        .filter(|(_, counts)| counts.kind != FunctionKind::Marker)
-        .collect()
+
+    /// Returns the number of methods.
+    pub(super) fn len(&self) -> u64 {
+        let rows = self.rows.iter();
+        rows.filter(|(_, counts)| is_code(counts)).count() as u64
+    }
+
+    /// Returns the row of the innermost method of the user's code in a stack.
+    pub(super) fn own_row(&self, stack: StackId) -> Option<u32> {
+        let row = self.own.get(stack.index()).copied();
+        row.filter(|row| *row != NONE)
+    }
+
+    /// Returns the summary of a row.
+    pub(super) fn summary(&self, row: u32) -> Option<MethodSummary> {
+        let (method, counts) = self.rows.get(row as usize)?;
+        Some(summary(method, counts))
+    }
+
+    /// Returns the modules with functions without a name, most samples first.
+    pub(super) fn unnamed(&self) -> Vec<UnnamedSummary> {
+        self.unnamed.rows()
+    }
+
+    /// Returns the first methods by total and by self samples, sorted by self samples.
+    pub(super) fn top(&self) -> Vec<MethodSummary> {
+        let (by_total, by_own) = (|c: &Counts| (c.total, c.own), |c: &Counts| (c.own, c.total));
+        let rows = self.rows.iter().filter(|(_, counts)| is_code(counts));
+        let mut methods: Vec<&(Method<'_>, Counts)> = rows.collect();
+        sort_busiest_first(&mut methods, by_total);
+        let mut rest = methods.split_off(methods.len().min(TOP));
+        sort_busiest_first(&mut rest, by_own);
+        rest.truncate(TOP);
+        methods.append(&mut rest);
+        sort_busiest_first(&mut methods, by_own);
+        let rows = methods.into_iter();
+        rows.map(|(method, counts)| summary(method, counts))
+            .collect()
+    }
 }
 
-/// Returns the first methods by total and by self samples, sorted by self samples.
-pub(super) fn top(mut methods: Vec<(Method<'_>, Counts)>) -> Vec<MethodSummary> {
-    let (by_total, by_own) = (|c: &Counts| (c.total, c.own), |c: &Counts| (c.own, c.total));
-    sort_busiest_first(&mut methods, by_total);
-    let mut rest = methods.split_off(methods.len().min(TOP));
-    sort_busiest_first(&mut rest, by_own);
-    rest.truncate(TOP);
-    methods.append(&mut rest);
-    sort_busiest_first(&mut methods, by_own);
-    let summary = |(method, counts): (Method<'_>, Counts)| MethodSummary {
+fn is_code(counts: &Counts) -> bool {
+    counts.kind != FunctionKind::Marker
+}
+
+fn summary(method: &Method<'_>, counts: &Counts) -> MethodSummary {
+    MethodSummary {
         name: kept(&method.name),
         is_offset: counts.is_offset,
         module: kept(method.module),
@@ -111,11 +171,10 @@ pub(super) fn top(mut methods: Vec<(Method<'_>, Counts)>) -> Vec<MethodSummary> 
         inlined: counts.inlined,
         self_samples: counts.own,
         total_samples: counts.total,
-    };
-    methods.into_iter().map(summary).collect()
+    }
 }
 
-fn sort_busiest_first(methods: &mut [(Method<'_>, Counts)], key: fn(&Counts) -> (u64, u64)) {
+fn sort_busiest_first(methods: &mut [&(Method<'_>, Counts)], key: fn(&Counts) -> (u64, u64)) {
     methods.sort_by(|(a, counts_a), (b, counts_b)| {
         let busiest_first = key(counts_b).cmp(&key(counts_a));
         busiest_first.then_with(|| (a.module, &a.name).cmp(&(b.module, &b.name)))

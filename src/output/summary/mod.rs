@@ -3,16 +3,20 @@
 mod methods;
 mod modules;
 mod processes;
+mod unnamed;
 
 pub use methods::MethodSummary;
 pub use modules::ModuleSummary;
 pub use processes::ProcessSummary;
+pub use unnamed::UnnamedSummary;
 
 use serde::{Deserialize, Serialize};
 
+use super::own_code::OwnCode;
 use super::sanitize;
 use super::time_zero::TimeZero;
 use crate::trace::{CaptureInfo, Quality, Trace};
+use methods::Methods;
 
 /// Version of the format. Readers reject a higher one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -55,6 +59,9 @@ pub struct Summary {
     ///
     /// Sorted by self samples.
     pub methods: Vec<MethodSummary>,
+    /// The modules with functions without a name: at most 50, those with most self samples.
+    #[serde(default)]
+    pub unnamed: Vec<UnnamedSummary>,
 }
 
 impl Summary {
@@ -68,7 +75,7 @@ impl Summary {
     #[must_use]
     pub fn new(trace: &Trace) -> Self {
         let samples = SampleCounts::for_trace(trace);
-        let methods = methods::count(trace, &samples.by_stack);
+        let methods = Methods::count(trace, &samples.by_stack, &OwnCode::new(trace));
         Self {
             format_version: FORMAT_VERSION,
             info: trace.info.clone(),
@@ -80,8 +87,9 @@ impl Summary {
             modules: modules::rows(trace),
             process_count: trace.processes.len() as u64,
             processes: processes::rows(trace, samples.by_process),
-            method_count: methods.len() as u64,
-            methods: methods::top(methods),
+            method_count: methods.len(),
+            methods: methods.top(),
+            unnamed: methods.unnamed(),
         }
     }
 }
