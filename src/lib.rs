@@ -6,6 +6,7 @@ pub mod cli;
 mod cpu_list;
 pub mod dotnet;
 pub mod download;
+pub mod findings;
 mod ids;
 pub mod machine;
 pub mod nettrace;

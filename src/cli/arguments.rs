@@ -293,9 +293,15 @@ pub(super) struct ViewOptions {
     /// Trace to print
     #[arg(value_name = "NAME.trace.zip")]
     pub(super) trace: PathBuf,
-    /// Number of methods to print [default: 20]
+    /// Number of rows of each table [default: 20]
     #[arg(long, value_name = "N")]
     pub(super) top: Option<usize>,
+    /// Print all tables to a terminal too, each function without a name in a row
+    #[arg(long)]
+    pub(super) full: bool,
+    /// Print the callers and callees of the methods whose names contain PATTERN
+    #[arg(long, value_name = "PATTERN", conflicts_with = "full")]
+    pub(super) method: Option<String>,
     /// What to print: report (summary, methods), events (each one), gc or jit (tables)
     #[arg(
         long,
@@ -313,15 +319,14 @@ pub(super) struct ViewOptions {
 impl ViewOptions {
     /// Returns an error message if an option does not apply to the viewer.
     pub(super) fn conflict(&self) -> Option<&'static str> {
+        let is_of_report = self.top.is_some() || self.full || self.method.is_some();
         match self.viewer {
             Viewer::Report => self
                 .processfilter
                 .is_some()
                 .then_some("-processfilter is for events: it needs -viewer events, gc or jit"),
-            _ => self
-                .top
-                .is_some()
-                .then_some("-top is for the methods of the report, not for this -viewer"),
+            _ => is_of_report
+                .then_some("-top, -full and -method are for the report, not for this -viewer"),
         }
     }
 }

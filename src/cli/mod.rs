@@ -17,6 +17,7 @@ mod ps;
 mod recording_options;
 mod recover;
 mod sandbox;
+mod screen;
 mod script;
 mod spelling;
 mod symbols;

@@ -11,9 +11,11 @@ use super::downloads;
 use super::log;
 use super::progress::Reporter;
 use super::sandbox;
+use super::screen;
 use super::trace_files::{Paths, stopped};
 use super::write_error::WriteError;
 use crate::capture::{Capture, Signals};
+use crate::findings;
 use crate::output::StackViews;
 use crate::output::archive::Contents;
 use crate::output::file::OutputError;
@@ -21,7 +23,7 @@ use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
 use crate::symbolize::{self, Cancelled};
 use crate::trace::Trace;
-use crate::view::report;
+use crate::view::{self, report};
 
 /// Methods printed after a capture.
 const TOP_METHODS: usize = 10;
@@ -91,7 +93,9 @@ impl OutputRequest<'_> {
         let summary = self.reporter.during("Counting the methods", &|| None, || {
             thread::scope(|scope| {
                 scope.spawn(|| pictures.prepare());
-                Summary::new(trace)
+                let mut summary = Summary::new(trace);
+                summary.findings = findings::find(&summary);
+                summary
             })
         });
         let contents = Contents {
@@ -136,6 +140,25 @@ impl OutputRequest<'_> {
         }
     }
 
+    /// Writes the first screen to a terminal, and the whole report elsewhere.
+    fn report(&self, summary: &Summary, paths: &Paths, text: &mut Vec<u8>) -> io::Result<()> {
+        let archive = paths.archive.as_deref();
+        let screen = match self.beside_command {
+            true => screen::of(io::stderr()),
+            false => screen::of(io::stdout()),
+        };
+        if let Some(screen) = screen.filter(|_| !summary.has_only_events()) {
+            return view::screen::print(summary, archive, screen, text);
+        }
+        report::findings(summary, archive, text)?;
+        report::summary(summary, text)?;
+        if !summary.has_only_events() {
+            report::shares(summary, TOP_METHODS, text)?;
+            report::methods(summary, TOP_METHODS, false, text)?;
+        }
+        report::missing_symbols(summary, archive, text)
+    }
+
     /// Prints the report, or the summary as JSON.
     pub(super) fn print(
         &self,
@@ -150,14 +173,7 @@ impl OutputRequest<'_> {
                 .map_err(io::Error::from)
                 .and_then(|()| writeln!(text))
         } else {
-            report::summary(summary, &mut text)
-                .and_then(|()| match summary.has_only_events() {
-                    true => Ok(()),
-                    false => report::methods(summary, TOP_METHODS, &mut text),
-                })
-                .and_then(|()| {
-                    report::missing_symbols(summary, paths.archive.as_deref(), &mut text)
-                })
+            self.report(summary, paths, &mut text)
                 .and_then(|()| writeln!(text, "\n{}", OneLine(&paths.to_string())))
         }
         .and_then(|()| {

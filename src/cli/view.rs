@@ -4,10 +4,11 @@ use std::io::{self, BufWriter, Write};
 
 use super::arguments::ViewOptions;
 use super::sandbox;
+use super::screen;
 use crate::view::events::{self, Viewer};
-use crate::view::{self, ViewError};
+use crate::view::{self, Rows, ViewError};
 
-/// Methods printed by default.
+/// Rows of each table by default.
 const TOP: usize = 20;
 
 pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
@@ -15,7 +16,16 @@ pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
     sandbox::enter(&[], &[&std::env::temp_dir()]);
     if options.viewer == Viewer::Report {
         let mut text = Vec::new();
-        view::view(&options.trace, options.top.unwrap_or(TOP), &mut text)?;
+        let (trace, top) = (&options.trace, options.top.unwrap_or(TOP));
+        let is_whole = options.full || options.top.is_some();
+        match (&options.method, screen::of(io::stdout())) {
+            (Some(pattern), _) => view::view_method(trace, pattern, top, &mut text)?,
+            (None, Some(screen)) if !is_whole => view::view_screen(trace, screen, &mut text)?,
+            _ => {
+                let full = options.full;
+                view::view(trace, Rows { top, full }, &mut text)?;
+            }
+        }
         return super::print(&text).map_err(ViewError::Print);
     }
     let mut out = BufWriter::new(io::stdout().lock());

@@ -1,7 +1,7 @@
 //! The user's own code: what is neither the kernel, nor a runtime or framework, nor a library of
 //! the system.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use crate::trace::{Function, FunctionId, FunctionKind, Trace};
 
@@ -49,15 +49,15 @@ const ROOTS: [&str; 3] = ["_start", "start_thread", "__libc_start_main"];
 pub(crate) struct OwnCode(Vec<bool>);
 
 impl OwnCode {
-    /// Classifies the functions of a trace.
-    pub(crate) fn new(trace: &Trace) -> Self {
-        let modules = trace.modules.iter().map(|module| &*module.path);
-        let system: FxHashSet<&str> = modules
-            .filter_map(|path| {
-                let file = path.rsplit('/').next().unwrap_or(path);
-                is_of_system(path, file).then_some(file)
-            })
-            .collect();
+    /// Classifies the functions of a trace, with the paths of its ELF files.
+    pub(crate) fn new<'a>(trace: &Trace, paths: impl Iterator<Item = &'a str>) -> Self {
+        let known = paths.map(|path| (path.rsplit('/').next().unwrap_or(path), path));
+        let known: FxHashMap<&str, &str> = known.collect();
+        // The place of a library is unknown in text.
+        let is_of_system = |file: &str| match known.get(file) {
+            Some(path) => is_library(file) && SYSTEM.iter().any(|folder| path.starts_with(folder)),
+            None => is_library(file),
+        };
         let is_own = |function: &Function| {
             let module = function.module.trim();
             let is_named = |name: &str| !name.trim().is_empty() && !ROOTS.contains(&name);
@@ -68,7 +68,7 @@ impl OwnCode {
                         !module.is_empty()
                             && !module.starts_with('[')
                             && module != "vdso"
-                            && !system.contains(module)
+                            && !is_of_system(module)
                             && !is_runtime_library(module)
                     }
                     FunctionKind::Jit | FunctionKind::ReadyToRun => !is_framework(module),
@@ -95,8 +95,61 @@ fn is_runtime_library(file: &str) -> bool {
     prefixes.any(|prefix| file.starts_with(prefix))
 }
 
-/// Returns whether a file is a shared library of the system. Programs may be in the same folders.
-fn is_of_system(path: &str, file: &str) -> bool {
-    let is_library = file.ends_with(".so") || file.contains(".so.");
-    is_library && SYSTEM.iter().any(|folder| path.starts_with(folder))
+/// Returns whether a file is a shared library. Programs may be in the directories of libraries.
+fn is_library(file: &str) -> bool {
+    file.ends_with(".so") || file.contains(".so.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_own(kind: FunctionKind, module: &str, name: &str) -> bool {
+        let function = Function {
+            name: Some(name.into()),
+            start: None,
+            module: module.into(),
+            tier: None,
+            kind,
+            inlined: false,
+        };
+        let trace = Trace {
+            functions: vec![function],
+            ..Trace::default()
+        };
+        let paths = [
+            "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+            "/usr/lib/postgresql/15/bin/postgres",
+            "/srv/shop/libshop.so",
+            "/srv/dotnet/libcoreclr.so",
+        ];
+        OwnCode::new(&trace, paths.into_iter()).is_own(FunctionId(0))
+    }
+
+    #[test]
+    fn code_of_system_and_runtime_is_not_own() {
+        use FunctionKind::{Jit, Kernel, Native, ReadyToRun};
+        for (kind, module, name, expected) in [
+            (Jit, "Shop", "Shop.Cart.Add(int)", true),
+            (Jit, "Systematic", "A.B()", true),
+            (
+                Jit,
+                "System.Private.CoreLib",
+                "System.String.Concat()",
+                false,
+            ),
+            (ReadyToRun, "Microsoft.AspNetCore.Http", "A.B()", false),
+            (ReadyToRun, "Shop.Orders", "Shop.Orders.Total()", true),
+            (Native, "postgres", "ExecScan", true),
+            (Native, "postgres", "_start", false),
+            (Native, "libshop.so", "shop_total", true),
+            (Native, "libcrypto.so.3", "EVP_DigestUpdate", false),
+            (Native, "libunknown.so.2", "f", false),
+            (Native, "libcoreclr.so", "IL_Throw", false),
+            (Native, "postgres", " ", false),
+            (Kernel, "vmlinux", "do_syscall_64", false),
+        ] {
+            assert_eq!(is_own(kind, module, name), expected, "{module} {name}");
+        }
+    }
 }

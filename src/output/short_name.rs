@@ -18,6 +18,14 @@ pub enum NameStyle {
 }
 
 impl NameStyle {
+    /// Formats the name of a method in this style, if it is in the format of .NET.
+    pub(crate) fn of_method(self, name: &str) -> Cow<'_, str> {
+        match self {
+            Self::Short => short(name).map_or(Cow::Borrowed(name), Cow::Owned),
+            Self::Full => Cow::Borrowed(name),
+        }
+    }
+
     /// Formats the name of a function in this style.
     pub(super) fn format<'a>(self, function: &Function, name: &'a str) -> Cow<'a, str> {
         // Other runtimes have other name formats, and no tiers.

@@ -12,8 +12,9 @@ use perfcollect_symbols::symbolizer::{FileContent, FileSource, FileSymbolizer, S
 use rustc_hash::FxHashMap;
 
 use crate::download;
+use crate::findings;
 use crate::output::sanitize::perf_module;
-use crate::output::summary::{MAX_MODULES, ModuleSummary, Summary};
+use crate::output::summary::{MAX_MODULES, ModuleSummary, ProcessSummary, Summary};
 use crate::symbolize::elf::{Names, symbolizer};
 use crate::symbolize::{CancelCheck, Options};
 use crate::trace::{
@@ -165,9 +166,18 @@ impl Modules {
 
     /// Updates the parts of a summary that depend on symbols.
     pub(super) fn describe(&self, trace: &Trace, samples: &[u64], summary: &mut Summary) {
-        let new = Summary::new(trace);
+        let new = Summary::with_modules(trace, summary.modules.clone());
         summary.methods = new.methods;
         summary.method_count = new.method_count;
+        summary.unnamed = new.unnamed;
+        summary.shares = new.shares;
+        for process in &mut summary.processes {
+            let key = |row: &ProcessSummary| (row.pid, row.samples);
+            let mut rows = new.processes.iter();
+            if let Some(row) = rows.find(|row| key(row) == key(process)) {
+                process.work = row.work;
+            }
+        }
         summary.quality.names = trace.quality.names;
         for module in &self.found {
             let total = count(trace, samples, &module.name);
@@ -188,6 +198,7 @@ impl Modules {
         summary
             .modules
             .sort_by_key(|row| std::cmp::Reverse(by_frames(row)));
+        summary.findings = findings::find(summary);
     }
 }
 

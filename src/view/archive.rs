@@ -83,14 +83,9 @@ pub fn read(path: &Path) -> Result<ReportData, ViewError> {
 
 fn read_archive(archive: &TraceArchive) -> Result<ReportData, ViewError> {
     let summary = archive.summary()?;
-    let folded = archive.entry(FOLDED, MAX_FOLDED_BYTES)?;
-    let (samples, hot_path) = read_folded(BufReader::new(folded), summary.samples)?;
-    if samples != summary.samples {
-        return Err(ViewError::Mismatch {
-            folded: samples,
-            summary: summary.samples,
-        });
-    }
+    let mut path = HotPath::new(MAX_DEPTH);
+    each_stack(archive, summary.samples, |line| path.push_line(line))?;
+    let (_, hot_path) = path.finish();
     Ok(ReportData {
         summary,
         hot_path,
@@ -98,11 +93,39 @@ fn read_archive(archive: &TraceArchive) -> Result<ReportData, ViewError> {
     })
 }
 
+/// Passes the folded stacks, of at most as many samples as the summary has, to `take`.
+///
+/// It returns `None` if a line is malformed.
+///
+/// # Errors
+/// Returns an error if the stacks cannot be read or are not those of the summary.
+pub(super) fn each_stack(
+    archive: &TraceArchive,
+    samples: u64,
+    take: impl FnMut(&str) -> Option<u64>,
+) -> Result<(), ViewError> {
+    let folded = archive.entry(FOLDED, MAX_FOLDED_BYTES)?;
+    let folded = read_folded(BufReader::new(folded), samples, take)?;
+    match folded == samples {
+        true => Ok(()),
+        false => Err(ViewError::Mismatch {
+            folded,
+            summary: samples,
+        }),
+    }
+}
+
 /// Reads folded stacks, of at most `limit` samples: a small archive may contain any number of lines.
-fn read_folded(mut entry: impl BufRead, limit: u64) -> Result<(u64, Vec<Step>), ViewError> {
-    let mut path = HotPath::new(MAX_DEPTH);
+///
+/// `take` returns the samples of all lines until now.
+fn read_folded(
+    mut entry: impl BufRead,
+    limit: u64,
+    mut take: impl FnMut(&str) -> Option<u64>,
+) -> Result<u64, ViewError> {
     let mut line = Vec::new();
     let mut total = 0;
+    let mut samples = 0;
     for line_number in 1.. {
         line.clear();
         let read = (&mut entry)
@@ -119,17 +142,17 @@ fn read_folded(mut entry: impl BufRead, limit: u64) -> Result<(u64, Vec<Step>), 
             };
             return Err(too_large.into());
         }
-        if line.is_empty() || path.samples() > limit {
+        if line.is_empty() || samples > limit {
             break;
         }
         let string = line
             .strip_suffix(b"\n")
             .and_then(|line| std::str::from_utf8(line).ok());
-        string
-            .and_then(|string| path.push_line(string))
+        samples = string
+            .and_then(&mut take)
             .ok_or(ViewError::Folded { line: line_number })?;
     }
-    Ok(path.finish())
+    Ok(samples)
 }
 
 #[cfg(test)]

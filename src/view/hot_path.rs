@@ -35,8 +35,9 @@ impl HotPath {
         }
     }
 
-    /// Adds a line `process;root;...;leaf COUNT`. Returns `None` if the line is malformed.
-    pub(super) fn push_line(&mut self, line: &str) -> Option<()> {
+    /// Adds a line `process;root;...;leaf COUNT`. Returns the samples of all lines until now, or
+    /// `None` if the line is malformed.
+    pub(super) fn push_line(&mut self, line: &str) -> Option<u64> {
         let (stack, count) = line.rsplit_once(' ')?;
         let count: u64 = count.parse().ok()?;
         self.samples = self.samples.checked_add(count)?;
@@ -53,12 +54,7 @@ impl HotPath {
         for open in &mut self.open {
             open.samples += count;
         }
-        Some(())
-    }
-
-    /// Returns the samples of all lines until now.
-    pub(super) fn samples(&self) -> u64 {
-        self.samples
+        Some(self.samples)
     }
 
     /// Returns the samples of all lines, and the hottest path from its root.
@@ -116,7 +112,7 @@ mod tests {
         assert_eq!(path.push_line(""), None);
         assert_eq!(
             path.push_line("a 18446744073709551615")
-                .and_then(|()| path.push_line("a 1")),
+                .and_then(|_| path.push_line("a 1")),
             None
         );
     }

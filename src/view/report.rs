@@ -4,12 +4,10 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::count;
 use super::hot_path::Step;
-use super::notices;
-use crate::output::label;
+use super::{code_rows, count, notices, roles, screen};
 use crate::output::sanitize::{shell_word, terminal, truncate};
-use crate::output::summary::{MethodSummary, ModuleSummary, Summary};
+use crate::output::summary::{ModuleSummary, Summary};
 use crate::trace::{
     Callers, CaptureInfo, DoubtfulCode, FunctionKind, Losses, NameCount, Nanos, ProcessEvents,
     Quality,
@@ -106,12 +104,77 @@ pub fn processes(summary: &Summary, top: usize, out: &mut impl Write) -> io::Res
     more(summary.process_count, summary.processes.len().min(top), out)
 }
 
-/// Prints the first `top` methods by self samples, then by total samples.
+/// Prints the findings, most costly first, each with the command that shows more.
 ///
 /// # Errors
 /// Returns the error of a failed write to `out`.
-pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
-    let mut methods: Vec<&MethodSummary> = summary.methods.iter().collect();
+pub fn findings(summary: &Summary, trace: Option<&Path>, out: &mut impl Write) -> io::Result<()> {
+    let trace = trace.map(|path| shell_word(&path.to_string_lossy()));
+    for (number, finding) in (1..).zip(&summary.findings) {
+        writeln!(out, "{number:>3}. {}", terminal(&finding.text))?;
+        let command = screen::command(finding, trace.as_deref());
+        if let Some(command) = command {
+            writeln!(out, "     -> {}", terminal(&command))?;
+        }
+    }
+    match summary.findings.is_empty() {
+        true => Ok(()),
+        false => writeln!(out),
+    }
+}
+
+/// Prints the first `top` methods of the user's code, and threads.
+///
+/// # Errors
+/// Returns the error of a failed write to `out`.
+pub fn shares(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
+    let shares = &summary.shares;
+    let tables = [
+        ("your code, with what it calls", &shares.own_methods),
+        ("threads", &shares.threads),
+    ];
+    for (title, rows) in tables {
+        if rows.is_empty() {
+            continue;
+        }
+        writeln!(out, "\n        %      pid  {title}")?;
+        for row in rows.iter().take(top) {
+            let module = match &*row.module {
+                "" => String::new(),
+                module => format!("{}!", short(module)),
+            };
+            let threads = match row.threads {
+                0 | 1 => String::new(),
+                threads => format!(" ({threads} threads)"),
+            };
+            let role = roles::of_thread(&row.name).filter(|_| row.threads > 0);
+            let role = role.map_or_else(String::new, |role| format!(": {role}"));
+            writeln!(
+                out,
+                "{:>9} {:>8}  {module}{}{threads}{role}",
+                percent(row.samples, summary.samples),
+                row.pid,
+                short(&row.name)
+            )?;
+        }
+        more(rows.len() as u64, rows.len().min(top), out)?;
+    }
+    Ok(())
+}
+
+/// Prints the first `top` methods by self samples, then by total samples.
+///
+/// Functions of a module without a name share a row, unless the report is `full`.
+///
+/// # Errors
+/// Returns the error of a failed write to `out`.
+pub fn methods(summary: &Summary, top: usize, full: bool, out: &mut impl Write) -> io::Result<()> {
+    let mut rows = code_rows::of(summary, full);
+    let grouped = summary.unnamed.iter().filter(|_| !full);
+    let grouped: u64 = grouped
+        .map(|module| module.functions.saturating_sub(1))
+        .sum();
+    let all = summary.method_count.saturating_sub(grouped);
     let measure = match summary.info.counts_time() {
         true => "CPU time",
         false => "samples",
@@ -121,20 +184,54 @@ pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Resul
             out,
             "\n   self %  total %  kind    method, by {order} {measure}"
         )?;
-        for method in methods.iter().take(top) {
+        for row in rows.iter().take(top) {
             writeln!(
                 out,
                 "{:>9}{:>9}  {:<6}  {}",
-                percent(method.self_samples, summary.samples),
-                percent(method.total_samples, summary.samples),
-                kind(method.kind),
-                display_name(method)
+                percent(row.self_samples, summary.samples),
+                percent(row.total_samples, summary.samples),
+                kind(row.kind),
+                row.name
             )?;
         }
-        more(summary.method_count, methods.len().min(top), out)?;
-        methods.sort_by_key(|method| Reverse(method.total_samples));
+        more(all, rows.len().min(top), out)?;
+        rows.sort_by_key(|row| Reverse(row.total_samples));
     }
     Ok(())
+}
+
+/// Describes the quality of the trace in a line.
+pub(super) fn quality_in_short(summary: &Summary) -> String {
+    let quality = &summary.quality;
+    let stacks = &quality.stacks;
+    let names = &quality.names;
+    let kinds = [
+        names.kernel,
+        names.native,
+        names.jit,
+        names.ready_to_run,
+        names.unmapped,
+    ];
+    let named = kinds
+        .iter()
+        .map(|count| count.named)
+        .fold(0, u64::saturating_add);
+    let unresolved = kinds.iter().map(|count| count.unresolved);
+    let unresolved = unresolved.fold(0, u64::saturating_add);
+    let mut parts = Vec::new();
+    if stacks.rooted > 0 || stacks.truncated() > 0 {
+        let complete = percent(stacks.rooted, stacks.samples());
+        parts.push(format!("{complete} of the stacks complete"));
+    }
+    if named.saturating_add(unresolved) > 0 {
+        let part = percent(named, named.saturating_add(unresolved));
+        parts.push(format!("{part} of the frames named"));
+    }
+    parts.push(format!("lost: {}", losses(&quality.losses, &summary.info)));
+    if let Some(events) = events(&quality.events) {
+        parts.push(format!("events: {events}"));
+    }
+    parts.join("; ")
 }
 
 /// Prints the ELF files without symbols, each with the command that gets its debug file.
@@ -183,15 +280,6 @@ pub fn missing_symbols(
         "            all of them, and symbolize this trace: perfcollect symbols {}",
         terminal(&trace)
     )
-}
-
-/// Returns `module!name`, `module!name_[i]` for an inlined function, or `module+0x1230` without a
-/// name.
-fn display_name(method: &MethodSummary) -> String {
-    let separator = if method.is_offset { '+' } else { '!' };
-    let suffix = if method.inlined { label::INLINED } else { "" };
-    let (module, name) = (short(&method.module), short(&method.name));
-    format!("{module}{separator}{name}{suffix}")
 }
 
 /// Prints the path down the most sampled callees.
@@ -422,12 +510,12 @@ fn per_mille(part: u64, all: u64) -> u128 {
         .unwrap_or(0)
 }
 
-fn percent(part: u64, all: u64) -> String {
+pub(super) fn percent(part: u64, all: u64) -> String {
     let tenths = per_mille(part, all);
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-fn short(name: &str) -> String {
+pub(super) fn short(name: &str) -> String {
     let kept = truncate(name, MAX_NAME_BYTES);
     let more = if kept.len() < name.len() { "..." } else { "" };
     format!("{}{more}", terminal(kept))

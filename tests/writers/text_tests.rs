@@ -165,7 +165,7 @@ fn late_samples_keep_their_weight() {
 fn tables_show_inlined_and_unresolved_functions() {
     let table = |trace: &Trace| {
         let mut out = Vec::new();
-        view::report::methods(&Summary::new(trace), 50, &mut out).unwrap();
+        view::report::methods(&Summary::new(trace), 50, true, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
     let inlined = table(&small());
@@ -286,7 +286,15 @@ fn view_prints_written_archive() {
     for trace in [build::realistic(), build::hostile(), Trace::default()] {
         let written = write(&trace);
         let mut out = Vec::new();
-        view::view(&written.path, 20, &mut out).unwrap();
+        view::view(
+            &written.path,
+            view::Rows {
+                top: 20,
+                full: true,
+            },
+            &mut out,
+        )
+        .unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(
             text.starts_with(&format!("{} samples", written.summary.samples)),

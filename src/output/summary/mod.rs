@@ -1,14 +1,21 @@
 //! The summary of a trace: the content of `summary.json` and the source of the reports.
 
+mod finding;
 mod methods;
 mod modules;
 mod processes;
+mod shares;
+mod syscalls;
 mod unnamed;
+mod work;
 
+pub use finding::{Finding, REPORT};
 pub use methods::MethodSummary;
 pub use modules::ModuleSummary;
 pub use processes::ProcessSummary;
+pub use shares::{Share, Shares};
 pub use unnamed::UnnamedSummary;
+pub use work::Work;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +24,7 @@ use super::sanitize;
 use super::time_zero::TimeZero;
 use crate::trace::{CaptureInfo, Quality, Trace};
 use methods::Methods;
+use shares::ShareCounts;
 
 /// Version of the format. Readers reject a higher one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -40,6 +48,9 @@ pub struct Summary {
     /// Whether more than 10 % was lost. The trace may then misrepresent the target.
     #[serde(default)]
     pub incomplete: bool,
+    /// What is remarkable, most costly first. Empty if nothing is.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
     /// Number of samples in the trace.
     pub samples: u64,
     /// CPU time of the samples, in milliseconds.
@@ -62,6 +73,9 @@ pub struct Summary {
     /// The modules with functions without a name: at most 50, those with most self samples.
     #[serde(default)]
     pub unnamed: Vec<UnnamedSummary>,
+    /// The samples of the processes by thread, method of the user's code, module and system call.
+    #[serde(default)]
+    pub shares: Shares,
 }
 
 impl Summary {
@@ -74,22 +88,33 @@ impl Summary {
     /// Creates the summary of a trace.
     #[must_use]
     pub fn new(trace: &Trace) -> Self {
+        Self::with_modules(trace, modules::rows(trace))
+    }
+
+    /// Creates the summary of a trace whose ELF files are known from elsewhere.
+    pub(crate) fn with_modules(trace: &Trace, modules: Vec<ModuleSummary>) -> Self {
         let samples = SampleCounts::for_trace(trace);
-        let methods = Methods::count(trace, &samples.by_stack, &OwnCode::new(trace));
+        let own_code = OwnCode::new(trace, modules.iter().map(|module| &*module.path));
+        let methods = Methods::count(trace, &samples.by_stack, &own_code);
+        let mut shares = ShareCounts::new(trace, &methods, &own_code);
+        trace.samples.iter().for_each(|sample| shares.add(&sample));
+        let (work, shares) = shares.finish();
         Self {
             format_version: FORMAT_VERSION,
             info: trace.info.clone(),
             time_zero_ns: Some(TimeZero::new(trace).unshifted()),
             incomplete: trace.quality.losses.is_incomplete(),
+            findings: Vec::new(),
             samples: trace.samples.len() as u64,
             cpu_ms: ms(samples.by_process.iter().map(|(_, ns)| ns).sum()),
             quality: trace.quality.clone(),
-            modules: modules::rows(trace),
+            modules,
             process_count: trace.processes.len() as u64,
-            processes: processes::rows(trace, samples.by_process),
+            processes: processes::rows(trace, samples.by_process, &work),
             method_count: methods.len(),
             methods: methods.top(),
             unnamed: methods.unnamed(),
+            shares,
         }
     }
 }

@@ -1,0 +1,22 @@
+//! The terminal that a stream is connected to.
+
+use std::os::fd::AsFd;
+
+use crate::view::screen::{Screen, Size};
+
+/// Returns the terminal that a stream is connected to, if it is one that can show a report.
+pub(super) fn of(stream: impl AsFd) -> Option<Screen> {
+    if !rustix::termios::isatty(&stream) {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&stream).ok()?;
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    Some(Screen {
+        size: Size {
+            width: size.ws_col.into(),
+            height: size.ws_row.into(),
+        },
+        bold: !is_set("NO_COLOR") && !is_dumb,
+    })
+}

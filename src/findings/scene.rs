@@ -1,0 +1,108 @@
+//! What the rules look at: the summary, with its shares of time.
+
+use crate::output::NameStyle;
+use crate::output::sanitize::truncate_with_ellipsis;
+use crate::output::summary::{Finding, ProcessSummary, Share, Summary};
+
+/// Maximum length of a name in a finding, in bytes.
+const MAX_NAME_BYTES: usize = 60;
+
+/// A summary whose samples count CPU time, or one without processes to look at.
+pub(super) struct Scene<'a> {
+    pub(super) summary: &'a Summary,
+    /// Length of the capture.
+    pub(super) seconds: f64,
+    /// Number of CPUs that were sampled.
+    pub(super) cpus: f64,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(summary: &'a Summary) -> Self {
+        let info = &summary.info;
+        let ns = info.end_ns.saturating_sub(info.start_ns);
+        Self {
+            summary,
+            seconds: ns as f64 / 1e9,
+            cpus: info.cpus.into(),
+        }
+    }
+
+    /// Returns the processes with samples, if these count time.
+    pub(super) fn programs(&self) -> impl Iterator<Item = Program<'a>> {
+        let counts_time = self.summary.info.counts_time() && self.seconds > 0.0;
+        let processes = self.summary.processes.iter().filter(move |_| counts_time);
+        let (summary, seconds) = (self.summary, self.seconds);
+        processes
+            .filter(|process| process.samples > 0)
+            .map(move |process| Program {
+                summary,
+                process,
+                cpus: process.cpu_ms / 1e3 / seconds,
+            })
+    }
+}
+
+/// A process with samples.
+pub(super) struct Program<'a> {
+    summary: &'a Summary,
+    pub(super) process: &'a ProcessSummary,
+    /// CPUs that the process used, on average.
+    pub(super) cpus: f64,
+}
+
+impl<'a> Program<'a> {
+    /// Returns a part of the samples of the process, from 0 to 1.
+    pub(super) fn part(&self, samples: u64) -> f64 {
+        samples as f64 / self.process.samples as f64
+    }
+
+    /// Returns the CPUs that a part of the samples of the process used, on average.
+    pub(super) fn cpus_of(&self, samples: u64) -> f64 {
+        self.cpus * self.part(samples)
+    }
+
+    /// Returns the name of the program and the process id.
+    pub(super) fn name(&self) -> String {
+        let name = self.process.program();
+        format!("{} (pid {})", shown(name), self.process.pid)
+    }
+
+    /// Returns the rows of the process.
+    pub(super) fn rows(&self, rows: &'a [Share]) -> impl Iterator<Item = &'a Share> {
+        let pid = self.process.pid;
+        rows.iter().filter(move |row| row.pid == pid)
+    }
+
+    /// Returns the method of the user's code with most samples, counting what it calls.
+    pub(super) fn own_method(&self) -> Option<&'a Share> {
+        self.rows(&self.summary.shares.own_methods).next()
+    }
+
+    /// Starts a finding about the process.
+    pub(super) fn finding(&self, rule: &str, text: String) -> Finding {
+        Finding::new(rule, text).about(self.process.pid, self.process.program())
+    }
+}
+
+/// Returns a name as it is shown in a finding.
+pub(super) fn shown(name: &str) -> String {
+    truncate_with_ellipsis(name, MAX_NAME_BYTES).into_owned()
+}
+
+/// Returns the name of a method with its type, or of a function with its module.
+pub(super) fn method(row: &Share) -> String {
+    shown(&NameStyle::Short.of_method(&row.name))
+}
+
+/// Returns a share of 1 as percent, without decimals above 10 %.
+pub(super) fn percent(part: f64) -> String {
+    match part * 100.0 {
+        percent if percent >= 10.0 => format!("{percent:.0} %"),
+        percent => format!("{percent:.1} %"),
+    }
+}
+
+/// Returns a number of CPUs with its unit.
+pub(super) fn cpus(cpus: f64) -> String {
+    format!("{cpus:.2} CPUs")
+}
