@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::event_options::EventOptions;
 use super::formats::Formats;
+use super::report::ReportOptions;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use super::values::{scaled, seconds};
 use crate::capture::DiskBudget;
@@ -49,6 +50,7 @@ pub(super) enum Action {
     Convert(ConvertOptions),
     Script(ScriptOptions),
     View(ViewOptions),
+    Report(ReportOptions),
     Ps(PsOptions),
     Symbols(SymbolsOptions),
     /// Runs the unprivileged part of `symbols`.

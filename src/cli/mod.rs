@@ -16,6 +16,7 @@ mod progress;
 mod ps;
 mod recording_options;
 mod recover;
+mod report;
 mod sandbox;
 mod screen;
 mod script;
@@ -83,6 +84,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Action::Convert(options) => convert::run(options).map_err(|error| error.to_string()),
         Action::Script(options) => script::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
+        Action::Report(options) => report::run(options).map_err(|error| error.to_string()),
         Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
         Action::Symbols(options) => symbols::run(options).map_err(|error| error.to_string()),
         Action::SymbolsWorker => return download::serve(),

@@ -9,11 +9,15 @@ mod notices;
 pub mod report;
 mod roles;
 pub mod screen;
+mod table;
+mod tables;
 
 use std::io::{self, Write};
 use std::path::Path;
 
 pub use archive::ViewError;
+pub use table::TableFormat;
+pub use tables::{ReportKind, print_table};
 
 use crate::output::sanitize::terminal;
 use crate::trace_archive::TraceArchive;

@@ -485,7 +485,7 @@ fn nonzero(counts: &[(u64, &str)], prefix: &str) -> Option<String> {
     (!parts.is_empty()).then(|| prefix.to_owned() + &parts.join(", "))
 }
 
-fn kind(kind: FunctionKind) -> &'static str {
+pub(super) fn kind(kind: FunctionKind) -> &'static str {
     match kind {
         FunctionKind::Kernel => "kernel",
         FunctionKind::Native => "native",

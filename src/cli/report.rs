@@ -1,0 +1,50 @@
+//! `perfcollect report NAME.trace.zip`: prints a table of a trace.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::sandbox;
+use crate::view::{self, ReportKind, Rows, TableFormat, ViewError};
+
+/// Print a table of a trace: as text, JSON, Markdown or CSV.
+///
+/// The tables are those of summary.json in the trace. `view` prints several of them for people.
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  \
+    perfcollect report incident.trace.zip\n  \
+    perfcollect report incident.trace.zip -kind cpu -format csv -top 10")]
+pub(super) struct ReportOptions {
+    /// Trace to print
+    #[arg(value_name = "NAME.trace.zip")]
+    trace: PathBuf,
+    /// Table to print
+    #[arg(long, value_enum, default_value_t, ignore_case = true)]
+    kind: ReportKind,
+    /// Format of the table
+    #[arg(long, value_enum, default_value_t, ignore_case = true)]
+    format: TableFormat,
+    /// Maximum number of rows [default: all]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// With -kind cpu: each function without a name in a row
+    #[arg(long)]
+    full: bool,
+}
+
+pub(super) fn run(options: &ReportOptions) -> Result<(), ViewError> {
+    sandbox::enter(&[], &[]);
+    let rows = Rows {
+        top: options.top.unwrap_or(usize::MAX),
+        full: options.full,
+    };
+    let mut text = Vec::new();
+    view::print_table(
+        &options.trace,
+        options.kind,
+        options.format,
+        rows,
+        &mut text,
+    )?;
+    super::print(&text).map_err(ViewError::Print)
+}

@@ -1,0 +1,265 @@
+//! The tables of a summary.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use super::table::{Cell, Table, TableFormat};
+use super::{Rows, ViewError, code_rows, report, roles};
+use crate::output::summary::{Share, Summary};
+use crate::trace_archive::TraceArchive;
+
+/// What a report is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ReportKind {
+    /// What is remarkable, most costly first.
+    #[default]
+    Findings,
+    /// Origin, quality and losses of the trace; as JSON all that the trace has a table of.
+    Summary,
+    /// The user's code, with what it calls.
+    Own,
+    /// Methods and functions by their own CPU time.
+    Cpu,
+    /// Processes.
+    Processes,
+    /// Threads, by name.
+    Threads,
+    /// Modules by the CPU time of their own code.
+    Modules,
+    /// System calls.
+    Syscalls,
+    /// Events received from each .NET process, and lost ones.
+    Events,
+    /// Notices about the capture.
+    Quality,
+}
+
+/// Prints a table of the trace at `path`.
+///
+/// # Errors
+/// Returns an error if the trace cannot be read, or `out` cannot be written to.
+pub fn print_table(
+    path: &Path,
+    kind: ReportKind,
+    format: TableFormat,
+    rows: Rows,
+    out: &mut impl Write,
+) -> Result<(), ViewError> {
+    let summary = TraceArchive::open(path)?.summary()?;
+    print(&summary, path, kind, format, rows, out).map_err(ViewError::Print)
+}
+
+fn print(
+    summary: &Summary,
+    path: &Path,
+    kind: ReportKind,
+    format: TableFormat,
+    rows: Rows,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    match (kind, format) {
+        (ReportKind::Summary, TableFormat::Json) => {
+            serde_json::to_writer_pretty(&mut *out, summary)?;
+            writeln!(out)
+        }
+        (ReportKind::Summary, TableFormat::Text) => report::summary(summary, out),
+        (ReportKind::Findings, TableFormat::Text) => {
+            report::findings(summary, Some(path), out)?;
+            match summary.findings.is_empty() {
+                true => writeln!(out, "no findings: nothing is above a threshold"),
+                false => Ok(()),
+            }
+        }
+        (kind, format) => {
+            let mut table = table(summary, kind, rows.full);
+            table.rows.truncate(rows.top);
+            table.write(format, out)
+        }
+    }
+}
+
+/// Returns the table of a kind, with all its rows.
+fn table(summary: &Summary, kind: ReportKind, full: bool) -> Table {
+    let shares = &summary.shares;
+    match kind {
+        ReportKind::Findings => findings(summary),
+        ReportKind::Summary => totals(summary),
+        ReportKind::Own => {
+            let rows = shares.own_methods.iter().map(|row| {
+                let module: Cell = (&*row.module).into();
+                let name: Cell = (&*row.name).into();
+                [
+                    percent(summary, row.samples),
+                    row.samples.into(),
+                    row.pid.into(),
+                    module,
+                    name,
+                ]
+            });
+            Table::new(
+                "own",
+                ["cpu_percent", "samples", "pid", "module", "method"],
+                rows,
+            )
+        }
+        ReportKind::Cpu => {
+            let rows = code_rows::of(summary, full).into_iter().map(|row| {
+                let parts = [row.self_samples, row.total_samples];
+                let [own, total] = parts.map(|samples| percent(summary, samples));
+                [
+                    own,
+                    total,
+                    row.self_samples.into(),
+                    report::kind(row.kind).into(),
+                    row.name.into(),
+                ]
+            });
+            let columns = [
+                "self_percent",
+                "total_percent",
+                "self_samples",
+                "kind",
+                "method",
+            ];
+            Table::new("cpu", columns, rows)
+        }
+        ReportKind::Processes => processes(summary),
+        ReportKind::Threads => {
+            let rows = shares.threads.iter().map(|row| {
+                let role = roles::of_thread(&row.name).unwrap_or_default();
+                let part = percent(summary, row.samples);
+                [
+                    part,
+                    row.samples.into(),
+                    row.pid.into(),
+                    row.threads.into(),
+                    role.into(),
+                    (&*row.name).into(),
+                ]
+            });
+            let columns = ["cpu_percent", "samples", "pid", "threads", "role", "name"];
+            Table::new("threads", columns, rows)
+        }
+        ReportKind::Modules => parts("modules", summary, &shares.modules),
+        ReportKind::Syscalls => parts("syscalls", summary, &shares.syscalls),
+        ReportKind::Events => {
+            let rows = summary.quality.events.iter().map(|row| {
+                let truncated = (&*row.truncated).into();
+                [
+                    row.pid.into(),
+                    row.events.into(),
+                    row.dropped.into(),
+                    row.unknown.into(),
+                    row.without_stack.into(),
+                    truncated,
+                ]
+            });
+            let columns = [
+                "pid",
+                "events",
+                "dropped",
+                "unreadable",
+                "without_stack",
+                "ends_early",
+            ];
+            Table::new("events", columns, rows)
+        }
+        ReportKind::Quality => {
+            let rows = summary.quality.notices.iter().map(|notice| {
+                let kind = serde_json::to_value(notice.kind).unwrap_or_default();
+                let kind = kind.as_str().unwrap_or_default();
+                let text = |text: &str| Cell::from(text);
+                [
+                    text(kind),
+                    notice.count.into(),
+                    text(&notice.subject),
+                    text(&notice.what),
+                    text(&notice.remedy),
+                ]
+            });
+            Table::new(
+                "quality",
+                ["kind", "count", "subject", "what", "remedy"],
+                rows,
+            )
+        }
+    }
+}
+
+fn percent(summary: &Summary, samples: u64) -> Cell {
+    Cell::Number(samples as f64 * 100.0 / summary.samples.max(1) as f64)
+}
+
+fn findings(summary: &Summary) -> Table {
+    let rows = summary.findings.iter().map(|finding| {
+        let pid = finding.pid.map_or(Cell::None, Cell::from);
+        let text = |text: &str| Cell::from(text);
+        [
+            text(&finding.rule),
+            finding.cost_cpus.into(),
+            pid,
+            text(&finding.subject),
+            text(&finding.text),
+        ]
+    });
+    Table::new(
+        "findings",
+        ["rule", "cost_cpus", "pid", "subject", "text"],
+        rows,
+    )
+}
+
+fn totals(summary: &Summary) -> Table {
+    let info = &summary.info;
+    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    let rows = [
+        ("seconds", seconds.into()),
+        ("samples", summary.samples.into()),
+        ("cpu_ms", summary.cpu_ms.into()),
+        ("processes", summary.process_count.into()),
+        ("methods", summary.method_count.into()),
+        ("target", Cell::from(&*info.target)),
+        ("kernel", Cell::from(&*info.kernel)),
+        ("cpus", u64::from(info.cpus).into()),
+    ];
+    let rows = rows.into_iter().map(|(name, value)| [name.into(), value]);
+    Table::new("summary", ["name", "value"], rows)
+}
+
+fn processes(summary: &Summary) -> Table {
+    let rows = summary.processes.iter().map(|row| {
+        let text = |text: &str| Cell::from(text);
+        [
+            percent(summary, row.samples),
+            row.cpu_ms.into(),
+            row.samples.into(),
+            row.pid.into(),
+            text(row.program()),
+            text(&row.command_line),
+        ]
+    });
+    let columns = [
+        "cpu_percent",
+        "cpu_ms",
+        "samples",
+        "pid",
+        "program",
+        "command_line",
+    ];
+    Table::new("processes", columns, rows)
+}
+
+fn parts(kind: &'static str, summary: &Summary, shares: &[Share]) -> Table {
+    let rows = shares.iter().map(|row| {
+        let part = percent(summary, row.samples);
+        [
+            part,
+            row.samples.into(),
+            row.pid.into(),
+            (&*row.name).into(),
+        ]
+    });
+    Table::new(kind, ["cpu_percent", "samples", "pid", "name"], rows)
+}
