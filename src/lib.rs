@@ -7,6 +7,7 @@ mod cpu_list;
 pub mod dotnet;
 pub mod download;
 pub mod findings;
+mod history;
 mod ids;
 pub mod machine;
 pub mod nettrace;

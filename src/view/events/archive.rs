@@ -3,6 +3,7 @@
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
+use crate::history::CpuSample;
 use crate::output::archive::{PERF_TEXT, RAW_EVENTS};
 use crate::output::summary::Summary;
 use crate::perf_text::{self, TextError};
@@ -22,19 +23,6 @@ pub(super) struct Events {
     pub(super) summary: Summary,
     /// Streams, unpacked to files without a name.
     pub(super) streams: EventStreams,
-}
-
-/// CPU time of a thread, as one sample measured it.
-#[derive(Clone, Copy, Debug)]
-pub struct CpuSample {
-    /// Process of the thread.
-    pub process: Pid,
-    /// Thread id.
-    pub thread: Tid,
-    /// Time of the sample.
-    pub time: Nanos,
-    /// CPU time that the sample represents, in nanoseconds.
-    pub ns: u64,
 }
 
 /// Passes the samples of the trace at `path` to `take`, if the trace has any.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashSet;
 
+use crate::history::sum;
 use crate::output::sanitize::terminal;
 use crate::output::summary::Summary;
 use crate::trace::{EventStreams, Pid};
@@ -40,13 +41,13 @@ pub(super) fn print(
             writeln!(out, "process {pid}: its events end early: {why}")?;
         }
         let dropped = recorded.iter().map(|events| events.dropped);
-        let dropped = super::sum(dropped);
+        let dropped = sum(dropped);
         if dropped > 0 {
             let dropped = count(dropped, "event", "events");
             writeln!(out, "process {pid}: its runtime dropped {dropped}")?;
         }
-        let all = super::sum(recorded.iter().map(|events| events.events));
-        let readable = super::sum(read.iter().map(|stream| stream.counts.events));
+        let all = sum(recorded.iter().map(|events| events.events));
+        let readable = sum(read.iter().map(|stream| stream.counts.events));
         let why = read
             .iter()
             .find_map(|stream| stream.counts.truncated.as_deref());

@@ -14,14 +14,13 @@ use std::path::Path;
 use clap::ValueEnum;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-pub use archive::CpuSample;
+pub use crate::history::CpuSample;
 use archive::Events;
 
 use super::ViewError;
-use crate::nettrace::Value;
 use crate::output::sanitize::{terminal, truncate};
 use crate::output::summary::Summary;
-use crate::trace::{EventStreams, Nanos, Pid, RuntimeEvent};
+use crate::trace::{EventStreams, Nanos, Pid};
 
 /// Maximum number of processes listed when the requested one is not found.
 const MAX_LISTED: usize = 20;
@@ -210,24 +209,6 @@ impl Processes {
             command_line => writeln!(out, " - {}", terminal(command_line)),
         }
     }
-}
-
-/// Returns the integer in a field of a runtime event.
-fn number(fields: &[(&str, Value<'_>)], name: &str) -> Option<u64> {
-    fields.iter().find_map(|(field, value)| match value {
-        Value::Unsigned(number) if *field == name => Some(*number),
-        _ => None,
-    })
-}
-
-/// Returns whether the runtime itself sent an event (not in a rundown).
-fn is_from_runtime(event: &RuntimeEvent) -> bool {
-    event.metadata.provider == "Microsoft-Windows-DotNETRuntime"
-}
-
-/// Adds numbers without overflow, as the sender of the events chose the numbers.
-fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
-    numbers.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

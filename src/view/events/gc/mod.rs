@@ -1,24 +1,16 @@
 //! Garbage collections: PerfView's GCStats tables.
 
-mod cpu;
-mod generations;
-mod heap;
-mod rollup;
-mod row;
-mod sizes;
 mod tables;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use super::Processes;
 use super::columns::decimals;
-use super::{CpuSample, Processes, is_from_runtime, sum};
+use crate::history::gc::{CpuTime, GcHistory, Rollup, rows};
+use crate::history::{CpuSample, is_from_runtime};
 use crate::trace::{Pid, RuntimeEvent};
 use crate::view::{ViewError, count};
-use cpu::CpuTime;
-use heap::GcHistory;
-use rollup::Rollup;
-use row::rows;
 use tables::{print_collections, print_generations, print_rollup};
 
 /// Minimum length of pauses in the table of long pauses, in milliseconds.
@@ -37,7 +29,7 @@ fn print_heap(
         );
     }
     // A row may be compared with an incomplete collection before it.
-    let mut rows = rows(heap, cpu, processes);
+    let mut rows = rows(heap, cpu, |time| processes.ms(time));
     rows.retain(|row| row.collection.is_complete);
     let pending = heap.rows.len() - rows.len();
     if rows.is_empty() {
@@ -181,3 +173,6 @@ impl Heaps {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

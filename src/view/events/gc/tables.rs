@@ -2,11 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::generations::MAX_GENERATIONS;
-use super::rollup::{INDUCED, INDUCED_NOT_FORCED, Rollup};
-use super::row::GcRow;
 use super::{mb, ms};
 use crate::dotnet::runtime_value;
+use crate::history::gc::{GcRow, HeapStats, INDUCED, INDUCED_NOT_FORCED, MAX_GENERATIONS, Rollup};
 use crate::view::events::Processes;
 use crate::view::events::columns::{Column, decimals, headings, print_row};
 
@@ -125,7 +123,7 @@ pub(super) fn print_collections<'a>(
     headings(&columns, out)?;
     for row in rows {
         let collection = row.collection;
-        let stats = |bytes: fn(super::generations::HeapStats) -> u64| {
+        let stats = |bytes: fn(HeapStats) -> u64| {
             collection
                 .heap_stats
                 .map_or_else(none, |stats| mb(bytes(stats)))

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::JitHistory;
-use super::method::{Method, Trigger};
+
+use crate::history::jit::{Compilation, Trigger};
+use crate::history::sum;
 use crate::output::sanitize::{terminal, truncate_with_ellipsis};
 use crate::view::count;
+use crate::view::events::Processes;
 use crate::view::events::columns::{Column, decimals, headings, print_row};
-use crate::view::events::{Processes, sum};
 
 /// Maximum lengths of printed names, in bytes.
 const MAX_NAME_BYTES: usize = 200;
@@ -58,7 +60,7 @@ struct Total {
 }
 
 impl Total {
-    fn add(&mut self, method: &Method) {
+    fn add(&mut self, method: &Compilation) {
         self.count += 1;
         self.ns = sum([self.ns, method.ns]);
         self.il_bytes = sum([self.il_bytes, method.il_bytes]);

@@ -11,10 +11,9 @@
 //! if it ends before the program resumes.
 
 use super::generations::{Generations, HeapStats, HeapTotals, Objects};
-use super::sum;
 use crate::dotnet::decode;
+use crate::history::fields::{number, sum};
 use crate::trace::{Nanos, RuntimeEvent, Tid};
-use crate::view::events::number;
 
 /// Ids of the GC events.
 const START: u32 = 1;
@@ -32,7 +31,7 @@ const FOR_GC: u64 = 1;
 const FOR_STEP: u64 = 6;
 /// Kinds of collection: blocking, and concurrent with the program.
 const BLOCKING: u64 = 0;
-pub(super) const BACKGROUND: u64 = 1;
+pub(crate) const BACKGROUND: u64 = 1;
 /// Reason of a full collection that follows a small one within its pause.
 const FULL_AFTER_SMALL: u64 = 12;
 /// Limits per process: collections, and heaps of all collections.
@@ -43,28 +42,28 @@ const MAX_WORKERS: usize = 1 << 10;
 
 /// One collection.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct GarbageCollection {
-    pub(super) number: u64,
-    pub(super) generation: u64,
-    pub(super) reason: u64,
-    pub(super) kind: u64,
-    pub(super) start: Nanos,
-    pub(super) pause_start: Nanos,
-    pub(super) suspend_ns: u64,
-    pub(super) pause_ns: u64,
-    pub(super) duration_ns: Option<u64>,
-    pub(super) heap_stats: Option<HeapStats>,
+pub(crate) struct GarbageCollection {
+    pub(crate) number: u64,
+    pub(crate) generation: u64,
+    pub(crate) reason: u64,
+    pub(crate) kind: u64,
+    pub(crate) start: Nanos,
+    pub(crate) pause_start: Nanos,
+    pub(crate) suspend_ns: u64,
+    pub(crate) pause_ns: u64,
+    pub(crate) duration_ns: Option<u64>,
+    pub(crate) heap_stats: Option<HeapStats>,
     /// Times of the heap stats event of this collection and of the previous one.
-    pub(super) heap_stats_at: Nanos,
-    pub(super) previous_stats_at: Option<Nanos>,
-    pub(super) is_complete: bool,
+    pub(crate) heap_stats_at: Nanos,
+    pub(crate) previous_stats_at: Option<Nanos>,
+    pub(crate) is_complete: bool,
     /// Bytes allocated since the previous collection by allocation ticks: small objects, and
     /// others.
-    pub(super) ticks: [u64; 2],
-    pub(super) heaps: Vec<Objects>,
-    pub(super) totals: HeapTotals,
+    pub(crate) ticks: [u64; 2],
+    pub(crate) heaps: Vec<Objects>,
+    pub(crate) totals: HeapTotals,
     /// Threads that sent events of the collection while they worked on it.
-    pub(super) workers: Vec<Tid>,
+    pub(crate) workers: Vec<Tid>,
 }
 
 /// A suspension of all threads, in progress or complete.
@@ -77,8 +76,8 @@ struct Suspension {
 
 /// The collections of a process.
 #[derive(Debug, Default)]
-pub(super) struct GcHistory {
-    pub(super) rows: Vec<GarbageCollection>,
+pub(crate) struct GcHistory {
+    pub(crate) rows: Vec<GarbageCollection>,
     /// Current background collection.
     background: Option<usize>,
     /// Last background collection that ended.
@@ -87,10 +86,10 @@ pub(super) struct GcHistory {
     for_step: Option<Suspension>,
     ticks: [u64; 2],
     /// Whether the events contain allocation ticks.
-    pub(super) has_ticks: bool,
+    pub(crate) has_ticks: bool,
     heaps: usize,
     /// Number of heaps, as first reported by the runtime.
-    pub(super) count: Option<u64>,
+    pub(crate) count: Option<u64>,
     /// Total of all pauses for collections.
     paused_ns: u64,
     /// Time of the last heap stats event.
@@ -98,7 +97,7 @@ pub(super) struct GcHistory {
 }
 
 impl GcHistory {
-    pub(super) fn take(&mut self, event: &RuntimeEvent) {
+    pub(crate) fn take(&mut self, event: &RuntimeEvent) {
         let id = event.metadata.id;
         if !matches!(id, START..=HEAP_STATS | SUSPENDED..=TICK | MARKED..=ALL_HEAPS) {
             return;
@@ -265,12 +264,12 @@ impl GcHistory {
     }
 
     /// Returns the complete collections.
-    pub(super) fn complete(&self) -> impl Iterator<Item = &GarbageCollection> {
+    pub(crate) fn complete(&self) -> impl Iterator<Item = &GarbageCollection> {
         self.rows.iter().filter(|row| row.is_complete)
     }
 
     /// Returns the part of the pauses that belongs to no collection.
-    pub(super) fn unassigned_ns(&self) -> u64 {
+    pub(crate) fn unassigned_ns(&self) -> u64 {
         let pauses = self.rows.iter().map(|row| row.pause_ns);
         self.paused_ns.saturating_sub(sum(pauses))
     }
@@ -279,7 +278,7 @@ impl GcHistory {
     ///
     /// The end is the last heap stats event, or the end of a later pause. PerfView ends at the
     /// event, so its share of pauses exceeds 100 % if the program resumes late.
-    pub(super) fn span_ns(&self) -> Option<u64> {
+    pub(crate) fn span_ns(&self) -> Option<u64> {
         let first = self.complete().next()?;
         let pause_ends = self
             .complete()

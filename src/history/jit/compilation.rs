@@ -10,7 +10,7 @@ const ON_STACK_REPLACEMENT: &str = "OptimizedTier1OSR";
 
 /// Trigger of a compilation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Trigger {
+pub(crate) enum Trigger {
     /// The method is called, or runs for long.
     Foreground,
     /// The method was called often enough for better code.
@@ -19,7 +19,7 @@ pub(super) enum Trigger {
 
 impl Trigger {
     /// Returns PerfView's abbreviation.
-    pub(super) fn short(self) -> &'static str {
+    pub(crate) fn short(self) -> &'static str {
         match self {
             Self::Foreground => "FG",
             Self::TieredBackground => "TC",
@@ -27,7 +27,7 @@ impl Trigger {
     }
 
     /// Returns PerfView's name.
-    pub(super) fn long(self) -> &'static str {
+    pub(crate) fn long(self) -> &'static str {
         match self {
             Self::Foreground => "Foreground",
             Self::TieredBackground => "Tiered Compilation Background",
@@ -37,32 +37,32 @@ impl Trigger {
 
 /// Memory that the compiler requested and received, in bytes, and the flags of the request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Memory {
-    pub(super) hot_code: u64,
-    pub(super) read_only: u64,
-    pub(super) allocated: u64,
-    pub(super) flags: u64,
+pub(crate) struct Memory {
+    pub(crate) hot_code: u64,
+    pub(crate) read_only: u64,
+    pub(crate) allocated: u64,
+    pub(crate) flags: u64,
 }
 
 /// A compilation.
 #[derive(Debug)]
-pub(super) struct Method {
-    pub(super) start: Nanos,
-    pub(super) ns: u64,
-    pub(super) il_bytes: u64,
-    pub(super) native_bytes: u64,
-    pub(super) memory: Option<Memory>,
-    pub(super) tier: &'static str,
-    pub(super) trigger: Trigger,
+pub(crate) struct Compilation {
+    pub(crate) start: Nanos,
+    pub(crate) ns: u64,
+    pub(crate) il_bytes: u64,
+    pub(crate) native_bytes: u64,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) tier: &'static str,
+    pub(crate) trigger: Trigger,
     /// File name of the module, or the runtime's module id if the name is not yet known.
-    pub(super) module: Result<Arc<str>, u64>,
+    pub(crate) module: Result<Arc<str>, u64>,
     /// Full name with type and parameters.
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
-impl Method {
+impl Compilation {
     /// Creates a compilation from the event at its end.
-    pub(super) fn new(method: &CompiledMethod) -> Self {
+    pub(crate) fn new(method: &CompiledMethod) -> Self {
         let tier = method.tier.unwrap_or("Unknown");
         let trigger = match method.version {
             0 => Trigger::Foreground,

@@ -4,23 +4,23 @@
 
 use super::generations::HeapStats;
 use super::heap::{BACKGROUND, GarbageCollection, GcHistory};
-use super::sum;
+use crate::history::fields::sum;
 
 /// Maximum number of concurrent collections considered for the peak of a background collection.
 const MAX_DURING: usize = 1 << 14;
 
 /// Allocated bytes. Negative if the runtime returned allocated memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Allocated {
+pub(crate) struct Allocated {
     /// Small objects.
-    pub(super) small: i64,
+    pub(crate) small: i64,
     /// Large and pinned objects.
-    pub(super) others: i64,
+    pub(crate) others: i64,
 }
 
 impl Allocated {
     /// Returns the total.
-    pub(super) fn all(self) -> i64 {
+    pub(crate) fn all(self) -> i64 {
         self.small.saturating_add(self.others)
     }
 }
@@ -29,7 +29,7 @@ impl GcHistory {
     /// Returns the bytes allocated between the previous collection and this one.
     ///
     /// The source is the per-heap events, or the allocation ticks without them.
-    pub(super) fn allocated(&self, row: usize) -> Allocated {
+    pub(crate) fn allocated(&self, row: usize) -> Allocated {
         let now = &self.rows[row];
         let last = row.checked_sub(1).map(|row| &self.rows[row]);
         let by_ticks = now
@@ -54,7 +54,7 @@ impl GcHistory {
 
     /// Returns the heap size before each collection, or before a collection during a background
     /// one.
-    pub(super) fn peaks(&self) -> Vec<u64> {
+    pub(crate) fn peaks(&self) -> Vec<u64> {
         let before = self.sizes_before();
         let rows = self.rows.iter().enumerate();
         let peak = |(row, now): (usize, &GarbageCollection)| {

@@ -7,13 +7,13 @@
 //! allocated or promoted into it | pinned survivors | other survivors | allocation budget
 //! ```
 
-use super::sum;
+use crate::history::fields::sum;
 
 /// Offset of the first generation in the event, and the length of each.
 const GENERATIONS_OFFSET: usize = 86;
 const GENERATION_BYTES: usize = 80;
 /// Generations 0, 1, 2, the large object heap and, since .NET 5, the pinned object heap.
-pub(super) const MAX_GENERATIONS: usize = 5;
+pub(crate) const MAX_GENERATIONS: usize = 5;
 /// Generations that the program allocates in.
 const ALLOCATION_GENERATIONS: [usize; 3] = [0, 3, 4];
 
@@ -36,11 +36,11 @@ struct Generation {
 
 /// The generations of a heap at a collection, if the event contains them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Generations([Option<Generation>; MAX_GENERATIONS]);
+pub(crate) struct Generations([Option<Generation>; MAX_GENERATIONS]);
 
 impl Generations {
     /// Parses the payload of an event that declares this number of generations.
-    pub(super) fn parse(payload: &[u8], generations: u64) -> Self {
+    pub(crate) fn parse(payload: &[u8], generations: u64) -> Self {
         let generations = usize::try_from(generations)
             .map_or(MAX_GENERATIONS, |count| count.min(MAX_GENERATIONS));
         let mut heap = Self::default();
@@ -67,7 +67,7 @@ impl Generations {
     }
 
     /// Returns the data that later collections need.
-    pub(super) fn objects(&self) -> Objects {
+    pub(crate) fn objects(&self) -> Objects {
         let objects =
             |generation: Generation| (generation.objects_before, generation.objects_after);
         Objects(ALLOCATION_GENERATIONS.map(|at| self.0[at].map(objects)))
@@ -77,14 +77,14 @@ impl Generations {
 /// Bytes of objects before and after a collection, in the generations that the program allocates
 /// in.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Objects([Option<(i64, i64)>; ALLOCATION_GENERATIONS.len()]);
+pub(crate) struct Objects([Option<(i64, i64)>; ALLOCATION_GENERATIONS.len()]);
 
 impl Objects {
     /// Returns the bytes allocated since the collection `last` in generation 0, and in the others.
     ///
     /// `last_was_gen0` means that `last` collected only generation 0. A result is negative if the
     /// runtime returned allocated memory.
-    pub(super) fn allocated_since(&self, last: Option<&Self>, last_was_gen0: bool) -> [i64; 2] {
+    pub(crate) fn allocated_since(&self, last: Option<&Self>, last_was_gen0: bool) -> [i64; 2] {
         let mut allocated = [0_i64; 2];
         for (at, now) in self.0.iter().enumerate() {
             let Some((now, _)) = *now else { continue };
@@ -105,9 +105,9 @@ impl Objects {
 
 /// Totals of a collection over all heaps.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct HeapTotals {
+pub(crate) struct HeapTotals {
     /// Bytes of all generations before the collection, including free bytes.
-    pub(super) size_before: u64,
+    pub(crate) size_before: u64,
     heaps: u64,
     /// Sum over all heaps of the survival percentage and of the free bytes, for each generation.
     generations: [Option<(u64, u64)>; MAX_GENERATIONS],
@@ -115,7 +115,7 @@ pub(super) struct HeapTotals {
 
 impl HeapTotals {
     /// Adds a heap.
-    pub(super) fn add(&mut self, heap: &Generations) {
+    pub(crate) fn add(&mut self, heap: &Generations) {
         self.heaps += 1;
         for (total, generation) in self.generations.iter_mut().zip(heap.0) {
             let Some(generation) = generation else {
@@ -135,7 +135,7 @@ impl HeapTotals {
     ///
     /// Returns `None` if the generation was not collected, or the runtime reported nothing about
     /// it.
-    pub(super) fn survival_percent(&self, generation: usize, collected: u64) -> Option<u64> {
+    pub(crate) fn survival_percent(&self, generation: usize, collected: u64) -> Option<u64> {
         let is_collected = match generation {
             LARGE.. => collected >= OLDEST,
             younger => younger as u64 <= collected,
@@ -145,36 +145,36 @@ impl HeapTotals {
     }
 
     /// Returns the free bytes of a generation.
-    pub(super) fn free(&self, generation: usize) -> Option<u64> {
+    pub(crate) fn free(&self, generation: usize) -> Option<u64> {
         self.generations[generation].map(|(_, free)| free)
     }
 }
 
 /// The heaps after a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct HeapStats {
+pub(crate) struct HeapStats {
     /// Bytes of each generation.
-    pub(super) sizes: [u64; MAX_GENERATIONS],
+    pub(crate) sizes: [u64; MAX_GENERATIONS],
     /// Bytes that survived.
-    pub(super) promoted: u64,
+    pub(crate) promoted: u64,
     /// Bytes of survivors that wait for their finalizers.
-    pub(super) finalizable: u64,
+    pub(crate) finalizable: u64,
     /// Number of objects that could not be moved.
-    pub(super) pinned: u64,
+    pub(crate) pinned: u64,
     /// Number of handles to objects.
-    pub(super) handles: u64,
+    pub(crate) handles: u64,
 }
 
 impl HeapStats {
     /// Returns the bytes of all generations.
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         sum(self.sizes)
     }
 
     /// Estimates the heap size before the next collection, whose heap stats are `next`.
     ///
     /// `allocated` is the number of bytes of small objects allocated in between.
-    pub(super) fn estimate_before(mut self, allocated: u64, next: Option<Self>) -> u64 {
+    pub(crate) fn estimate_before(mut self, allocated: u64, next: Option<Self>) -> u64 {
         self.sizes[SMALL] = self.sizes[SMALL].max(allocated);
         if let Some(next) = next {
             let larger = self.sizes[LARGE..].iter_mut().zip(&next.sizes[LARGE..]);

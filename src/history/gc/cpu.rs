@@ -3,9 +3,9 @@
 use rustc_hash::FxHashMap;
 
 use super::heap::{BACKGROUND, GarbageCollection, GcHistory};
-use super::sum;
+use crate::history::CpuSample;
+use crate::history::fields::sum;
 use crate::trace::{Nanos, Tid};
-use crate::view::events::CpuSample;
 
 /// Time in which a thread works on a collection.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ struct GcThreadSpan {
 
 /// Distribution of a process's CPU time, in nanoseconds.
 #[derive(Debug, Default)]
-pub(super) struct CpuTime {
+pub(crate) struct CpuTime {
     /// Spans of each thread, in order of time.
     work: FxHashMap<Tid, Vec<GcThreadSpan>>,
     /// CPU time of each collection.
@@ -29,7 +29,7 @@ pub(super) struct CpuTime {
 
 impl CpuTime {
     /// Prepares the counters for a process with these collections.
-    pub(super) fn new(heap: &GcHistory) -> Self {
+    pub(crate) fn new(heap: &GcHistory) -> Self {
         let mut work: FxHashMap<Tid, Vec<GcThreadSpan>> = FxHashMap::default();
         for (row, collection) in heap.rows.iter().enumerate() {
             let start = collection.start;
@@ -55,7 +55,7 @@ impl CpuTime {
     }
 
     /// Adds a sample of the process.
-    pub(super) fn add(&mut self, sample: &CpuSample) {
+    pub(crate) fn add(&mut self, sample: &CpuSample) {
         let between = &mut self.between[self
             .heap_stats_at
             .partition_point(|time| *time <= sample.time)];
@@ -72,18 +72,18 @@ impl CpuTime {
     }
 
     /// Returns the CPU time of the process.
-    pub(super) fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         sum(self.between.iter().copied())
     }
 
     /// Returns the CPU time of a collection.
-    pub(super) fn collection(&self, row: usize) -> u64 {
+    pub(crate) fn collection(&self, row: usize) -> u64 {
         self.collections[row]
     }
 
     /// Returns the CPU time of the process between the ends of the previous collection and of this
     /// one.
-    pub(super) fn since_last(&self, collection: &GarbageCollection) -> u64 {
+    pub(crate) fn since_last(&self, collection: &GarbageCollection) -> u64 {
         let before = |time| {
             self.heap_stats_at
                 .partition_point(|stats_at| *stats_at < time)

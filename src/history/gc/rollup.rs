@@ -1,33 +1,33 @@
 //! Totals of the collections of a process: of all, and by generation.
 
 use super::row::GcRow;
-use super::sum;
+use crate::history::fields::sum;
 
 /// Reasons of induced collections, which the program requested.
-pub(super) const INDUCED: u64 = 1;
-pub(super) const INDUCED_NOT_FORCED: u64 = 7;
+pub(crate) const INDUCED: u64 = 1;
+pub(crate) const INDUCED_NOT_FORCED: u64 = 7;
 
 /// Totals of several collections.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rollup {
-    pub(super) count: usize,
-    pub(super) pause_ns: u64,
-    pub(super) max_pause_ns: u64,
-    pub(super) max_peak: u64,
+pub(crate) struct Rollup {
+    pub(crate) count: usize,
+    pub(crate) pause_ns: u64,
+    pub(crate) max_pause_ns: u64,
+    pub(crate) max_peak: u64,
     /// Megabytes per second.
-    pub(super) max_rate: f64,
+    pub(crate) max_rate: f64,
     /// Allocated bytes.
-    pub(super) allocated: i64,
+    pub(crate) allocated: i64,
     /// Promoted bytes.
-    pub(super) promoted: u64,
-    pub(super) induced: usize,
+    pub(crate) promoted: u64,
+    pub(crate) induced: usize,
     /// CPU time; 0 without samples.
-    pub(super) cpu_ns: u64,
+    pub(crate) cpu_ns: u64,
 }
 
 impl Rollup {
     /// Adds up the complete ones of these collections.
-    pub(super) fn new<'a>(rows: impl Iterator<Item = &'a GcRow<'a>>) -> Self {
+    pub(crate) fn new<'a>(rows: impl Iterator<Item = &'a GcRow<'a>>) -> Self {
         let mut all = Self::default();
         for row in rows.filter(|row| row.collection.is_complete) {
             let collection = row.collection;

@@ -1,34 +1,9 @@
-use std::sync::Arc;
-
 use super::*;
-use crate::nettrace::{Activity, EventMetadata};
-use crate::output::summary::Summary;
-use crate::trace::{Pid, Trace};
-use crate::view::events::Processes;
-use crate::view::events::gc::print_heap;
-
-/// Creates an event at a time in microseconds, with these integers as its payload.
-fn event(id: u32, time: u64, thread: i32, words: &[u32]) -> RuntimeEvent {
-    RuntimeEvent {
-        time: Nanos(time * 1000),
-        process: Pid(1),
-        thread: Tid(thread),
-        activity: Activity::default(),
-        metadata: Arc::new(EventMetadata {
-            provider: "Microsoft-Windows-DotNETRuntime".to_owned(),
-            id,
-            ..EventMetadata::default()
-        }),
-        payload: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
-        stack: [].into(),
-    }
-}
+use crate::history::test_events::each_event;
 
 fn heap(events: &[(u32, u64, i32, &[u32])]) -> GcHistory {
     let mut heap = GcHistory::default();
-    for (id, time, thread, words) in events {
-        heap.take(&event(*id, *time, *thread, words));
-    }
+    each_event(events, |event| heap.take(event));
     heap
 }
 
@@ -160,62 +135,4 @@ fn heaps_report_a_background_collection_after_its_end() {
         (PER_HEAP, 12, 1, &[9; 100]),
     ]);
     assert_eq!([0, 1].map(|row| heap.rows[row].heaps.len()), [3, 1]);
-}
-
-/// Returns the printed tables of a process.
-fn printed(heap: &GcHistory) -> String {
-    let processes = Processes::new(&Summary::new(&Trace::default()));
-    let mut text = Vec::new();
-    print_heap(heap, None, &processes, &mut text).unwrap();
-    String::from_utf8(text).unwrap()
-}
-
-/// PerfView has no row for such a collection, and does not add it to its totals.
-#[test]
-fn incomplete_collection_is_counted_but_in_no_table() {
-    let mut heap = heap(&[
-        (SUSPEND, 2, 1, &[1, 0]),
-        (START, 3, 1, &[71, 2, 0, 1]),
-        (RESTARTED, 4, 1, &[]),
-    ]);
-    let text = printed(&heap);
-    assert_eq!(
-        text,
-        "no complete collections, 1 had started when the events end\n"
-    );
-    for (id, time, words) in [
-        (SUSPEND, 12, &[1, 0][..]),
-        (START, 13, &[72, 1, 0, 0]),
-        (END, 14, &[72, 1]),
-        (HEAP_STATS, 15, &[0; 27]),
-        (RESTARTED, 16, &[]),
-    ] {
-        heap.take(&event(id, time, 2, words));
-    }
-    let text = printed(&heap);
-    let counted = "1 collection (gen0 0, gen1 1, gen2 0), paused 0.003 ms";
-    assert!(text.starts_with(counted), "{text}");
-    assert!(text.contains("\n1 more had not ended "), "{text}");
-    assert!(text.contains("\n    72 ") && !text.contains("\n    71 "));
-    assert!(text.contains("\nno allocation ticks: "), "{text}");
-}
-
-/// Uses events of a busy system: its threads resumed long after the heap stats event.
-#[test]
-fn pauses_do_not_exceed_the_whole_time() {
-    let heap = heap(&[
-        (TICK, 1, 1, &[70, 0, 70 << 16, 0, 0]),
-        (SUSPEND, 10, 1, &[1, 0]),
-        (START, 20, 1, &[1, 0, 0, 0]),
-        (END, 30, 1, &[1, 0]),
-        (HEAP_STATS, 35, 1, &[0; 27]),
-        (RESTARTED, 90, 1, &[]),
-    ]);
-    assert_eq!(heap.span_ns(), Some(80_000));
-    let text = printed(&heap);
-    assert!(
-        text.contains("\n% Time paused for Garbage Collection: 100.0 of the "),
-        "{text}"
-    );
-    assert!(!text.contains("no allocation ticks"), "{text}");
 }
