@@ -2,15 +2,28 @@
 //!
 //! The sender of the events chose every number: sums saturate, and lists are bounded.
 
+pub(crate) mod allocations;
 mod cpu_sample;
+mod exceptions;
 mod fields;
 pub(crate) mod gc;
 pub(crate) mod jit;
+mod runtime;
+mod stack_methods;
+mod tally;
 #[cfg(test)]
 pub(crate) mod test_events;
+mod thread_pool;
+mod type_names;
+pub(crate) mod waits;
 
 pub use cpu_sample::CpuSample;
+pub(crate) use exceptions::Exceptions;
 pub(crate) use fields::sum;
+pub(crate) use runtime::{RuntimeHistory, histories};
+pub(crate) use stack_methods::EventMethods;
+pub(crate) use thread_pool::ThreadPool;
+pub(crate) use type_names::TypeId;
 
 use crate::trace::RuntimeEvent;
 

@@ -66,6 +66,13 @@ pub(crate) struct GarbageCollection {
     pub(crate) workers: Vec<Tid>,
 }
 
+impl GarbageCollection {
+    /// Returns whether the program ran during the collection.
+    pub(crate) fn is_background(&self) -> bool {
+        self.kind == BACKGROUND
+    }
+}
+
 /// A suspension of all threads, in progress or complete.
 #[derive(Clone, Copy, Debug)]
 struct Suspension {
@@ -97,9 +104,14 @@ pub(crate) struct GcHistory {
 }
 
 impl GcHistory {
+    /// Returns whether an event of the runtime is about collections.
+    pub(crate) fn is_event(id: u32) -> bool {
+        matches!(id, START..=HEAP_STATS | SUSPENDED..=TICK | MARKED | PER_HEAP | ALL_HEAPS)
+    }
+
     pub(crate) fn take(&mut self, event: &RuntimeEvent) {
         let id = event.metadata.id;
-        if !matches!(id, START..=HEAP_STATS | SUSPENDED..=TICK | MARKED..=ALL_HEAPS) {
+        if !Self::is_event(id) {
             return;
         }
         let (_, fields) = decode(&event.metadata, &event.payload);

@@ -47,6 +47,8 @@ pub(crate) struct Memory {
 /// A compilation.
 #[derive(Debug)]
 pub(crate) struct Compilation {
+    /// The runtime's id of the method.
+    pub(crate) id: u64,
     pub(crate) start: Nanos,
     pub(crate) ns: u64,
     pub(crate) il_bytes: u64,
@@ -72,6 +74,7 @@ impl Compilation {
         let signature = &method.signature;
         let parameters = signature.find('(').map_or("", |at| &signature[at..]);
         Self {
+            id: method.id,
             start: Nanos::default(),
             ns: 0,
             il_bytes: 0,
@@ -82,5 +85,9 @@ impl Compilation {
             module: Err(method.module),
             name: format!("{}.{}{parameters}", method.namespace, method.name),
         }
+    }
+    /// Returns whether the code replaces code that is running.
+    pub(crate) fn is_on_stack_replacement(&self) -> bool {
+        self.tier == ON_STACK_REPLACEMENT
     }
 }

@@ -1,12 +1,14 @@
 //! Compilations of methods by the JIT compiler, as PerfView's JITStats counts them.
 
 mod compilation;
+mod counts;
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 pub(crate) use compilation::{Compilation, Memory, Trigger};
+pub(crate) use counts::{JitCounts, JitTotal};
 
 use super::fields::number;
 use super::is_from_runtime;
@@ -93,9 +95,13 @@ impl Compilations {
     ///
     /// A module that was loaded before the events started is reported last.
     pub(crate) fn module<'a>(&'a self, method: &'a Compilation) -> &'a str {
+        self.known_module(method).unwrap_or("<UNKNOWN>")
+    }
+
+    fn known_module<'a>(&'a self, method: &'a Compilation) -> Option<&'a str> {
         match &method.module {
-            Ok(file) => file,
-            Err(id) => self.modules.get(id).map_or("<UNKNOWN>", |file| file),
+            Ok(file) => Some(file),
+            Err(id) => self.modules.get(id).map(|file| &**file),
         }
     }
 }

@@ -4,6 +4,7 @@ mod finding;
 mod methods;
 mod modules;
 mod processes;
+mod runtimes;
 mod shares;
 mod syscalls;
 mod unnamed;
@@ -13,9 +14,16 @@ pub use finding::{Finding, REPORT};
 pub use methods::MethodSummary;
 pub use modules::ModuleSummary;
 pub use processes::ProcessSummary;
+pub use runtimes::{
+    AllocationRow, AllocationSummary, ExceptionRow, ExceptionSummary, GcSummary, JitRow,
+    JitSummary, JitTier, MethodName, MethodPair, RuntimeSummary, ThreadPoolSummary, WaitRow,
+    WaitSummary,
+};
 pub use shares::{Share, Shares};
 pub use unnamed::UnnamedSummary;
 pub use work::Work;
+
+use std::thread;
 
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +84,9 @@ pub struct Summary {
     /// The samples of the processes by thread, method of the user's code, module and system call.
     #[serde(default)]
     pub shares: Shares,
+    /// What the events of .NET processes report: at most 100 processes, those with most events.
+    #[serde(default)]
+    pub runtimes: Vec<RuntimeSummary>,
 }
 
 impl Summary {
@@ -93,10 +104,23 @@ impl Summary {
 
     /// Creates the summary of a trace whose ELF files are known from elsewhere.
     pub(crate) fn with_modules(trace: &Trace, modules: Vec<ModuleSummary>) -> Self {
-        let samples = SampleCounts::for_trace(trace);
         let own_code = OwnCode::new(trace, modules.iter().map(|module| &*module.path));
-        let methods = Methods::count(trace, &samples.by_stack, &own_code);
-        let mut shares = ShareCounts::new(trace, &methods, &own_code);
+        thread::scope(|scope| {
+            let runtimes = scope.spawn(|| runtimes::rows(trace, &own_code));
+            let samples = Self::of_samples(trace, &own_code, modules);
+            Self {
+                // It does not panic.
+                runtimes: runtimes.join().unwrap_or_default(),
+                ..samples
+            }
+        })
+    }
+
+    /// Creates the summary without what the events report.
+    fn of_samples(trace: &Trace, own_code: &OwnCode, modules: Vec<ModuleSummary>) -> Self {
+        let samples = SampleCounts::for_trace(trace);
+        let methods = Methods::count(trace, &samples.by_stack, own_code);
+        let mut shares = ShareCounts::new(trace, &methods, own_code);
         trace.samples.iter().for_each(|sample| shares.add(&sample));
         let (work, shares) = shares.finish();
         Self {
@@ -115,6 +139,7 @@ impl Summary {
             methods: methods.top(),
             unnamed: methods.unnamed(),
             shares,
+            runtimes: Vec::new(),
         }
     }
 }

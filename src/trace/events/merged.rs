@@ -25,6 +25,7 @@ const READ_STEP: u64 = 1 << 10;
 #[derive(Debug)]
 pub struct MergedEvents<'a> {
     streams: &'a [EventStream],
+    is_wanted: fn(&EventMetadata) -> bool,
     open: FxHashMap<usize, OpenStream<'a>>,
     /// Time of the next event and index of its stream, for each stream that has more events.
     next: BinaryHeap<Reverse<(Nanos, usize)>>,
@@ -42,11 +43,16 @@ struct OpenStream<'a> {
 }
 
 impl<'a> MergedEvents<'a> {
-    pub(super) fn new(streams: &'a [EventStream], read: &'a AtomicU64) -> Self {
+    pub(super) fn new(
+        streams: &'a [EventStream],
+        read: &'a AtomicU64,
+        is_wanted: fn(&EventMetadata) -> bool,
+    ) -> Self {
         let next = streams.iter().zip(0..);
         let next = next.filter_map(|(stream, row)| Some(Reverse((stream.counts.first?, row))));
         Self {
             streams,
+            is_wanted,
             open: FxHashMap::default(),
             next: next.collect(),
             kinds: SharedKinds::default(),
@@ -74,7 +80,8 @@ impl Iterator for MergedEvents<'_> {
         loop {
             let Reverse((_, row)) = self.next.pop()?;
             let Some(stream) = self.open.get_mut(&row) else {
-                let events = Ordered::new(&self.streams[row], self.streams.len()).peekable();
+                let events = Ordered::new(&self.streams[row], self.streams.len(), self.is_wanted);
+                let events = events.peekable();
                 let kinds = KindMap::default();
                 self.open.insert(row, OpenStream { events, kinds });
                 self.queue_next(row);

@@ -181,7 +181,15 @@ impl EventStreams {
     /// Returns all events in order of time.
     #[must_use]
     pub fn iter(&self) -> MergedEvents<'_> {
-        MergedEvents::new(&self.streams, &self.read)
+        self.iter_of(|_| true)
+    }
+
+    /// Returns the events of some kinds in order of time.
+    ///
+    /// Others take no time but for reading them.
+    #[must_use]
+    pub fn iter_of(&self, is_wanted: fn(&EventMetadata) -> bool) -> MergedEvents<'_> {
+        MergedEvents::new(&self.streams, &self.read, is_wanted)
     }
 }
 

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::RuntimeEvent;
 use super::stream::EventStream;
 use super::stream_file::StreamBytes;
-use crate::nettrace::Reader;
+use crate::nettrace::{EventMetadata, KindMap, Reader};
 use crate::trace::{Nanos, Tid};
 
 /// Maximum size of the waiting events of all streams, and the minimum share of each stream.
@@ -30,6 +30,8 @@ const MAX_THREADS: usize = 1 << 12;
 pub(super) struct Ordered<'a> {
     stream: &'a EventStream,
     reader: Option<Reader<StreamBytes>>,
+    is_wanted: fn(&EventMetadata) -> bool,
+    wanted: KindMap<bool>,
     /// Waiting events with their sequence numbers, by the thread that recorded them.
     waiting: FxHashMap<u64, VecDeque<(u64, RuntimeEvent)>>,
     /// Oldest event of each non-empty queue: time, sequence number, thread.
@@ -44,11 +46,17 @@ pub(super) struct Ordered<'a> {
 }
 
 impl<'a> Ordered<'a> {
-    /// Orders one of `streams` streams, which share the memory limit.
-    pub(super) fn new(stream: &'a EventStream, streams: usize) -> Self {
+    /// Orders the events of some kinds in one of `streams` streams, which share the memory limit.
+    pub(super) fn new(
+        stream: &'a EventStream,
+        streams: usize,
+        is_wanted: fn(&EventMetadata) -> bool,
+    ) -> Self {
         Self {
             stream,
             reader: stream.reader(),
+            is_wanted,
+            wanted: KindMap::default(),
             waiting: FxHashMap::default(),
             oldest: BinaryHeap::new(),
             waiting_bytes: 0,
@@ -59,7 +67,7 @@ impl<'a> Ordered<'a> {
         }
     }
 
-    /// Reads the next event into its queue. Returns `false` at the end of the stream.
+    /// Reads the next event, into its queue if it is wanted. Returns `false` at the end of the stream.
     fn read(&mut self) -> bool {
         let Some(reader) = &mut self.reader else {
             return false;
@@ -71,6 +79,10 @@ impl<'a> Ordered<'a> {
         };
         if event.is_sorted {
             self.sorted = self.sorted.max(event.time);
+        }
+        let is_wanted = || (self.is_wanted)(event.metadata);
+        if !self.wanted.get_or_insert_with(event.metadata, is_wanted) {
+            return true;
         }
         let thread = event.thread.id.and_then(|id| id.try_into().ok());
         let queue = self.waiting.entry(event.capture_thread).or_default();
