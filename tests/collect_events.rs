@@ -18,12 +18,16 @@ mod namespaces;
 mod pauses;
 #[path = "events/readers.rs"]
 mod readers;
+#[path = "events/reported.rs"]
+mod reported;
 #[path = "events/tables.rs"]
 mod tables;
 #[path = "events/timeline.rs"]
 mod timeline;
 
 use std::time::Duration;
+
+use perfcollect::output::summary::{AllocationRow, RuntimeSummary};
 
 use captured::{Captured, one_of_each, view};
 use collections::{expect_cpu_time_of_collections, expect_same_table_of_collections};
@@ -34,6 +38,7 @@ use readers::{
     ALLOCATION_TICK, CONTENTION_STOP, EXCEPTION, METHOD_LOADED, expect_same_in_all_readers,
     expect_same_in_nettrace, is_of_runtime,
 };
+use reported::{expect_reported, own};
 use serde_json::Value;
 use support::events::{entries, for_each_raw_event, raw_runtime_events};
 use support::{Missing, Runtime, workloads};
@@ -78,6 +83,72 @@ fn expect_exceptions(runtime: &Runtime, sent: u64, thrown: u64) {
     );
 }
 
+/// The summary has the methods of `mixed` that throw, wait and allocate, and its counts.
+#[track_caller]
+fn expect_known_methods(runtime: &RuntimeSummary, counted: &Value) {
+    let gc = runtime.gc.clone().unwrap_or_default();
+    assert_eq!(
+        counted["gcByGeneration"],
+        Value::from(gc.generations.to_vec())
+    );
+    let exceptions = runtime.exceptions.clone().unwrap_or_default();
+    for row in &exceptions.rows {
+        assert_eq!(row.type_name, "System.InvalidOperationException");
+        assert!(
+            own(&row.methods).contains("Exceptions.ThrowBelow("),
+            "{row:#?}"
+        );
+        assert_eq!(row.methods.leaf, row.methods.own);
+    }
+    let locks = runtime.contention.clone().unwrap_or_default();
+    let own_locks = locks
+        .rows
+        .iter()
+        .find(|row| own(&row.methods).contains("EnterTaken("));
+    let row = own_locks.unwrap_or_else(|| panic!("{locks:#?}"));
+    // The owner sleeps for 2 ms while the other thread wakes up and waits.
+    assert!(row.ms / row.count as f64 > 0.5, "{row:#?}");
+    assert_eq!((row.threads, &row.methods.leaf), (1, &row.methods.own));
+    let rows = &runtime.allocations.clone().unwrap_or_default().rows;
+    let arrays = |row: &&AllocationRow| row.type_name == "System.Byte[]";
+    if let Some(row) = rows.iter().find(arrays) {
+        assert!(
+            own(&row.methods).contains("Allocation.Allocate("),
+            "{rows:#?}"
+        );
+    }
+    let pool = runtime.thread_pool.clone().unwrap_or_default();
+    assert!(pool.max_threads > 0 && pool.started > 0, "{pool:#?}");
+}
+
+/// One capture of each kind: with all events but frequent ones, and with allocation ticks.
+#[test]
+fn the_summary_reports_what_a_runtime_did() {
+    need_capture!();
+    let program = need!(workloads::mixed());
+    let runtime = need!(Runtime::newest());
+    let arguments = ["--cpu-seconds", "1"];
+    let captured = Captured::run(&runtime, &program, &arguments, &[]);
+    let default = expect_reported(&captured);
+    expect_known_methods(&default, &captured.done["runtime"]);
+    assert_eq!(default.allocations, None);
+    let gc = default.gc.unwrap_or_default();
+    assert!(!gc.has_ticks && gc.allocated_bytes > 0 && gc.is_server == Some(false));
+    let captured = Captured::run(&runtime, &program, &arguments, &["-gconly"]);
+    let allocations = expect_reported(&captured).allocations.unwrap_or_default();
+    let arrays = allocations.rows.iter().find(|row| {
+        row.type_name == "System.Byte[]" && own(&row.methods).contains("Allocation.Allocate(")
+    });
+    let arrays = arrays.unwrap_or_else(|| panic!("{allocations:#?}"));
+    // The program makes these arrays, one in 3000 of them in the heap of large objects.
+    let made = captured.done["counts"]["allocatedBytes"].as_u64().unwrap();
+    assert!(
+        arrays.bytes.abs_diff(made) * 4 < made,
+        "{arrays:#?}: {made}"
+    );
+    assert!(arrays.large_bytes > 0 && arrays.large_bytes < arrays.bytes);
+}
+
 #[test]
 #[ignore = "slow"]
 fn events_of_every_runtime_are_what_it_counts_itself() {
@@ -119,6 +190,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         if runtime.major() < 8 {
             expect_allocated(&trace, counted);
         }
+        expect_known_methods(&expect_reported(&captured), counted);
         expect_same_in_all_readers(&trace);
         expect_same_in_nettrace(&captured, &captured.done["runtime"]["gcByGeneration"]);
         expect_samples_line_up(&captured.nettrace());
@@ -193,6 +265,8 @@ fn a_web_server_is_what_it_counts_itself() {
                 .iter()
                 .any(|of| listed.contains(&format!("DotNETRuntime{of}/Event")))
         );
+        let thrown = expect_reported(&captured).exceptions.unwrap_or_default();
+        assert!(!own(&thrown.rows[0].methods).is_empty(), "{thrown:#?}");
         expect_same_in_all_readers(&captured.trace());
         expect_same_in_nettrace(&captured, &started);
         expect_same_table_of_methods(&captured.trace(), &captured.nettrace());

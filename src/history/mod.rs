@@ -27,7 +27,10 @@ pub(crate) use type_names::TypeId;
 
 use crate::trace::RuntimeEvent;
 
+/// The runtime's provider of events.
+const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+
 /// Returns whether the runtime itself sent an event (not in a rundown).
 pub(crate) fn is_from_runtime(event: &RuntimeEvent) -> bool {
-    event.metadata.provider == "Microsoft-Windows-DotNETRuntime"
+    event.metadata.provider == RUNTIME
 }

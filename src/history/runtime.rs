@@ -10,23 +10,30 @@ use super::exceptions::Exceptions;
 use super::gc::{CpuTime, GcHistory};
 use super::jit::JitCounts;
 use super::stack_methods::StackMethods;
-use super::thread_pool::ThreadPool;
+use super::thread_pool::{ITEM_QUEUED, ITEM_TAKEN, ThreadPool};
 use super::type_names::TypeNames;
 use super::waits::Waits;
-use super::{CpuSample, is_from_runtime};
+use super::{CpuSample, RUNTIME, is_from_runtime};
 use crate::bytes::Bytes;
 use crate::nettrace::EventMetadata;
 use crate::trace::{FunctionId, Nanos, Pid, RuntimeEvent, Trace};
 
 /// Maximum number of processes: those with most events.
 const MAX_PROCESSES: usize = 100;
+/// Maximum number of collections of all processes, and the number that each may have.
+const MAX_COLLECTIONS: usize = 1 << 17;
+const MIN_COLLECTIONS: usize = 1 << 12;
+
+/// Providers besides the runtime itself.
+const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
+const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
 
 /// Ids of the runtime's events.
 const TICK: u32 = 10;
 const EXCEPTION: u32 = 80;
 const CONTENTION_START: u32 = 81;
 const CONTENTION_STOP: u32 = 91;
-const RUNTIME_START: u32 = 187;
+const RUNTIME_INFORMATION: u32 = 187;
 const WAIT_START: u32 = 301;
 const WAIT_STOP: u32 = 302;
 const ALLOCATION_SAMPLED: u32 = 303;
@@ -61,7 +68,11 @@ pub(crate) struct RuntimeHistory {
 impl RuntimeHistory {
     fn take(&mut self, event: &RuntimeEvent, methods: &mut StackMethods<'_>) {
         if !is_from_runtime(event) {
-            self.jit.take(event);
+            match event.metadata.id {
+                _ if event.metadata.provider == FRAMEWORK => self.pool.take_item(event),
+                RUNTIME_INFORMATION => self.started(event),
+                _ => self.jit.take(event),
+            }
             return;
         }
         match event.metadata.id {
@@ -88,10 +99,7 @@ impl RuntimeHistory {
             }
             WAIT_START => self.waits.start(event, methods.of(event), 0),
             WAIT_STOP => self.waits.stop(event, || methods.of(event), None),
-            RUNTIME_START => {
-                let flags = startup_flags(&event.payload);
-                self.is_server_gc = flags.map(|flags| flags & SERVER_GC != 0);
-            }
+            RUNTIME_INFORMATION => self.started(event),
             id if ThreadPool::is_event(id) => {
                 self.pool.take(event);
             }
@@ -99,13 +107,18 @@ impl RuntimeHistory {
             _ => self.jit.take(event),
         }
     }
+
+    fn started(&mut self, event: &RuntimeEvent) {
+        let flags = startup_flags(&event.payload);
+        self.is_server_gc = flags.map(|flags| flags & SERVER_GC != 0);
+    }
 }
 
 /// Returns whether events of a kind matter.
 fn is_wanted(kind: &EventMetadata) -> bool {
     let id = kind.id;
     match kind.provider.as_str() {
-        "Microsoft-Windows-DotNETRuntime" => {
+        RUNTIME => {
             matches!(
                 id,
                 TICK | EXCEPTION
@@ -114,12 +127,13 @@ fn is_wanted(kind: &EventMetadata) -> bool {
                     | 143
                     | 145
                     | 152
-                    | RUNTIME_START
+                    | RUNTIME_INFORMATION
                     | WAIT_START..=ALLOCATION_SAMPLED
             ) || ThreadPool::is_event(id)
                 || GcHistory::is_event(id)
         }
-        "Microsoft-Windows-DotNETRuntimeRundown" => matches!(id, 153 | 154),
+        FRAMEWORK => matches!(id, ITEM_QUEUED | ITEM_TAKEN),
+        RUNDOWN => matches!(id, 153 | 154 | RUNTIME_INFORMATION),
         _ => false,
     }
 }
@@ -136,12 +150,17 @@ pub(crate) fn histories(
     if busiest.is_empty() {
         return histories;
     }
+    let max_collections = (MAX_COLLECTIONS / busiest.len()).max(MIN_COLLECTIONS);
     let mut methods = StackMethods::new(trace, is_own);
     let mut end = Nanos(trace.info.end_ns);
     for event in trace.events.iter_of(is_wanted) {
         if busiest.contains(&event.process) {
             end = end.max(event.time);
-            let history = histories.entry(event.process).or_default();
+            let history = histories.entry(event.process);
+            let history = history.or_insert_with(|| RuntimeHistory {
+                gc: GcHistory::new(max_collections),
+                ..RuntimeHistory::default()
+            });
             history.take(&event, &mut methods);
         }
     }
@@ -214,9 +233,84 @@ fn duration_ns(payload: &[u8]) -> Option<f64> {
     payload.array().map(f64::from_le_bytes)
 }
 
-/// Returns the startup flags in a `RuntimeInformationStart` event.
+/// Returns the startup flags in a `RuntimeInformation` event.
 fn startup_flags(payload: &[u8]) -> Option<u32> {
     let mut payload = Bytes(payload);
     let _versions = payload.take(10 * 2)?;
     payload.u32()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bytes::put_utf16z;
+    use crate::history::EventMethods;
+    use crate::history::test_events::event;
+    use crate::trace::Tid;
+
+    /// Takes events: id, time in microseconds, thread, payload.
+    fn history(events: Vec<(u32, u64, i32, Vec<u8>)>) -> RuntimeHistory {
+        let trace = Trace::default();
+        let mut methods = StackMethods::new(&trace, &|_| false);
+        let mut history = RuntimeHistory::default();
+        for (id, time, thread, payload) in events {
+            history.take(&event(id, time, thread, payload), &mut methods);
+        }
+        history.contention.finish(Nanos(1_000_000));
+        history
+    }
+
+    #[test]
+    fn reads_each_kind_of_event() {
+        let mut exception = Vec::new();
+        put_utf16z(&mut exception, "System.Exception");
+        put_utf16z(&mut exception, "why");
+        let mut start = vec![0; 1 + 2 + 8 + 8];
+        start.extend(42_u64.to_le_bytes());
+        let mut stop = vec![0; 3];
+        stop.extend(7000_f64.to_le_bytes());
+        let mut information = vec![0; 20];
+        information.extend(SERVER_GC.to_le_bytes());
+        let history = history(vec![
+            (RUNTIME_INFORMATION, 1, 0, information),
+            (EXCEPTION, 2, 1, exception.clone()),
+            (CONTENTION_START, 3, 1, start),
+            (EXCEPTION, 4, 2, exception),
+            (CONTENTION_STOP, 10, 1, stop),
+            // Older runtimes send neither owner nor duration.
+            (CONTENTION_START, 11, 2, vec![0; 3]),
+            (CONTENTION_STOP, 13, 2, vec![0; 3]),
+            (50, 14, 1, 3_u32.to_le_bytes().to_vec()),
+        ]);
+        assert_eq!(history.types.names(), ["System.Exception"]);
+        let mut thrown = history.exceptions.rows.rows();
+        let (&(kind, methods), &count) = thrown.next().unwrap();
+        assert_eq!((kind.map(|kind| kind.index()), count), (Some(0), 2));
+        assert_eq!(methods, EventMethods::default());
+        let (_, waits) = history.contention.rows.rows().next().unwrap();
+        assert_eq!((waits.ended, waits.ns, waits.unended), (2, 9000, 0));
+        assert_eq!(waits.owners, [(42, 7000)]);
+        assert_eq!(waits.threads, [Tid(1), Tid(2)]);
+        assert_eq!(history.is_server_gc, Some(true));
+        assert_eq!((history.pool.started, history.pool.max_threads), (1, 3));
+    }
+
+    #[test]
+    fn truncated_payloads_of_all_kinds_are_accepted() {
+        for bytes in 0..64 {
+            let events = (0..400).map(|id| (id, u64::from(id), 1, vec![0xff; bytes]));
+            history(events.collect());
+        }
+    }
+
+    #[test]
+    fn collections_beyond_the_limit_are_counted() {
+        let mut gc = GcHistory::new(2);
+        for number in 0..5_u32 {
+            let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            gc.take(&event(9, 1, 1, words(&[1, 0])));
+            gc.take(&event(1, 2, 1, words(&[number, 0, 0, 0])));
+        }
+        assert_eq!((gc.rows.len(), gc.omitted), (2, 3));
+    }
 }

@@ -15,7 +15,7 @@ const MAX_FRAMES: usize = 512;
 /// Module of the runtime's own methods.
 const CORE_LIBRARY: &str = "System.Private.CoreLib";
 /// Methods that throw, lock, wait or allocate for their callers, by the start of their names.
-const PLUMBING: [&str; 17] = [
+const PLUMBING: [&str; 14] = [
     "System.Runtime.EH.",
     "System.Runtime.ExceptionServices.ExceptionDispatchInfo.",
     "System.Runtime.CompilerServices.CastHelpers.",
@@ -26,19 +26,19 @@ const PLUMBING: [&str; 17] = [
     "System.Threading.Lock+",
     "System.Threading.Monitor.",
     "System.Threading.ManualResetEventSlim.",
-    "System.Threading.Tasks.Task.InternalWait",
-    "System.Threading.Tasks.Task.SpinThenBlockingWait",
-    "System.Threading.Tasks.Task.Wait",
     "System.Threading.Thread.Join",
     "System.Threading.WaitHandle.",
     "System.StubHelpers.",
     "System.GC.",
 ];
-/// Methods that wait for a task to end.
-const TASK_WAITS: [&str; 3] = [
-    "System.Threading.Tasks.Task.InternalWait",
-    "System.Threading.Tasks.Task.SpinThenBlockingWait",
-    "System.Threading.Tasks.Task.Wait",
+/// Start of the names of tasks, and their methods that wait for the task to end.
+const TASK: &str = "System.Threading.Tasks.Task";
+const TASK_WAITS: [&str; 5] = [
+    ".Wait",
+    ".InternalWait",
+    ".SpinThenBlockingWait(",
+    ".GetResultCore(",
+    ".get_Result(",
 ];
 
 /// The methods of a stack that identify what the thread did.
@@ -113,11 +113,13 @@ impl<'a> StackMethods<'a> {
                 let Some(name) = managed_name(function) else {
                     continue;
                 };
-                let is_core = &*function.module == CORE_LIBRARY;
-                let starts = |prefix: &&str| is_core && name.starts_with(*prefix);
-                methods.waits_for_task |= methods.leaf.is_none() && TASK_WAITS.iter().any(starts);
-                if methods.leaf.is_none() && !PLUMBING.iter().any(|prefix| starts(&prefix)) {
-                    methods.leaf = Some(id);
+                if methods.leaf.is_none() {
+                    let is_core = &*function.module == CORE_LIBRARY;
+                    if is_core && is_task_wait(name) {
+                        methods.waits_for_task = true;
+                    } else if !is_core || !PLUMBING.iter().any(|start| name.starts_with(start)) {
+                        methods.leaf = Some(id);
+                    }
                 }
                 if (self.is_own)(id) {
                     methods.own = Some(id);
@@ -128,6 +130,11 @@ impl<'a> StackMethods<'a> {
         }
         methods
     }
+}
+
+/// Returns whether a method of the runtime waits for a task.
+fn is_task_wait(name: &str) -> bool {
+    name.starts_with(TASK) && TASK_WAITS.iter().any(|method| name.contains(method))
 }
 
 /// Returns the name of a managed method.

@@ -10,8 +10,9 @@ const SAMPLE: u32 = 54;
 const ADJUSTMENT: u32 = 55;
 const MIN_MAX: u32 = 59;
 const COUNT: u32 = 60;
-const ENQUEUE: u32 = 61;
-const DEQUEUE: u32 = 62;
+/// Ids of the framework's events about work items.
+pub(super) const ITEM_QUEUED: u32 = 30;
+pub(super) const ITEM_TAKEN: u32 = 31;
 /// Reasons to change the number of threads: work waited for long, or threads block each other.
 const STARVATION: u32 = 6;
 const COOPERATIVE_BLOCKING: u32 = 8;
@@ -39,12 +40,11 @@ pub(crate) struct ThreadPool {
     pub(crate) blocking: u64,
     /// Largest reported number of work items per second.
     pub(crate) max_throughput: f64,
-    /// Work items that were queued and taken.
-    pub(crate) enqueued: u64,
-    pub(crate) dequeued: u64,
-    /// Largest number of items in the queue, of those that were queued during the events.
-    pub(crate) max_queued: u64,
-    queued: u64,
+    /// Work items that were queued, if the runtime reports them.
+    pub(crate) queued: u64,
+    /// Largest number of items that waited at once, of those that were queued during the events.
+    pub(crate) max_waiting: u64,
+    waiting: u64,
 }
 
 impl ThreadPool {
@@ -52,7 +52,7 @@ impl ThreadPool {
     pub(super) fn is_event(id: u32) -> bool {
         matches!(
             id,
-            THREAD_START | THREAD_STOP | SAMPLE | ADJUSTMENT | MIN_MAX | COUNT | ENQUEUE | DEQUEUE
+            THREAD_START | THREAD_STOP | SAMPLE | ADJUSTMENT | MIN_MAX | COUNT
         )
     }
 
@@ -87,18 +87,23 @@ impl ThreadPool {
                 }
             }
             MIN_MAX => self.limits = Some((payload.u16()?, payload.u16()?)),
-            ENQUEUE => {
-                self.enqueued += 1;
-                self.queued += 1;
-                self.max_queued = self.max_queued.max(self.queued);
-            }
-            DEQUEUE => {
-                self.dequeued += 1;
-                self.queued = self.queued.saturating_sub(1);
-            }
             _ => {}
         }
         Some(())
+    }
+
+    /// Takes an event about a work item.
+    pub(super) fn take_item(&mut self, event: &RuntimeEvent) {
+        match event.metadata.id {
+            ITEM_QUEUED => {
+                self.is_seen = true;
+                self.queued += 1;
+                self.waiting += 1;
+                self.max_waiting = self.max_waiting.max(self.waiting);
+            }
+            ITEM_TAKEN => self.waiting = self.waiting.saturating_sub(1),
+            _ => {}
+        }
     }
 
     fn counted(&mut self, threads: u32) {
@@ -136,8 +141,9 @@ mod tests {
         take(ADJUSTMENT, 5, adjustment(1.0, 3, 0)[..15].to_vec());
         take(SAMPLE, 6, f64::INFINITY.to_le_bytes().to_vec());
         take(SAMPLE, 6, 2.5_f64.to_le_bytes().to_vec());
-        for id in [DEQUEUE, ENQUEUE, ENQUEUE, ENQUEUE, DEQUEUE, ENQUEUE] {
-            take(id, 7, Vec::new());
+        let (queued, taken) = (ITEM_QUEUED, ITEM_TAKEN);
+        for id in [taken, queued, queued, queued, taken, queued] {
+            pool.take_item(&event(id, 7, 1, Vec::new()));
         }
         let expected = ThreadPool {
             is_seen: true,
@@ -149,10 +155,9 @@ mod tests {
             starved: Some((Nanos(2000), Nanos(3000))),
             blocking: 1,
             max_throughput: 2.5,
-            enqueued: 4,
-            dequeued: 2,
-            max_queued: 3,
-            queued: 3,
+            queued: 4,
+            max_waiting: 3,
+            waiting: 3,
             ..ThreadPool::default()
         };
         assert_eq!(pool, expected);

@@ -34,7 +34,7 @@ const BLOCKING: u64 = 0;
 pub(crate) const BACKGROUND: u64 = 1;
 /// Reason of a full collection that follows a small one within its pause.
 const FULL_AFTER_SMALL: u64 = 12;
-/// Limits per process: collections, and heaps of all collections.
+/// Limits of one process: collections, and heaps of all collections.
 const MAX_COLLECTIONS: usize = 1 << 20;
 const MAX_HEAPS: usize = 1 << 20;
 /// Maximum number of threads that work on one collection: each heap has one.
@@ -82,8 +82,9 @@ struct Suspension {
 }
 
 /// The collections of a process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct GcHistory {
+    max_collections: usize,
     pub(crate) rows: Vec<GarbageCollection>,
     /// Current background collection.
     background: Option<usize>,
@@ -94,6 +95,8 @@ pub(crate) struct GcHistory {
     ticks: [u64; 2],
     /// Whether the events contain allocation ticks.
     pub(crate) has_ticks: bool,
+    /// Number of collections beyond the limit.
+    pub(crate) omitted: u64,
     heaps: usize,
     /// Number of heaps, as first reported by the runtime.
     pub(crate) count: Option<u64>,
@@ -103,7 +106,32 @@ pub(crate) struct GcHistory {
     heap_stats_at: Option<Nanos>,
 }
 
+impl Default for GcHistory {
+    fn default() -> Self {
+        Self::new(MAX_COLLECTIONS)
+    }
+}
+
 impl GcHistory {
+    /// Creates the history of a process before its first collection.
+    pub(crate) fn new(max_collections: usize) -> Self {
+        Self {
+            max_collections,
+            rows: Vec::new(),
+            background: None,
+            last_background: None,
+            for_gc: None,
+            for_step: None,
+            ticks: [0; 2],
+            has_ticks: false,
+            omitted: 0,
+            heaps: 0,
+            count: None,
+            paused_ns: 0,
+            heap_stats_at: None,
+        }
+    }
+
     /// Returns whether an event of the runtime is about collections.
     pub(crate) fn is_event(id: u32) -> bool {
         matches!(id, START..=HEAP_STATS | SUSPENDED..=TICK | MARKED | PER_HEAP | ALL_HEAPS)
@@ -218,7 +246,8 @@ impl GcHistory {
         let (Some(gc), false) = (self.for_gc, last.is_some_and(|l| l.number == row.number)) else {
             return;
         };
-        if self.rows.len() >= MAX_COLLECTIONS {
+        if self.rows.len() >= self.max_collections {
+            self.omitted += 1;
             return;
         }
         let is_small_of_background = row.kind == BLOCKING

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
 use super::{Compilation, Compilations, Trigger};
-use crate::history::sum;
+use crate::history::fields::{prefix, sum};
 use crate::history::tally::Tally;
 use crate::trace::RuntimeEvent;
 
@@ -107,8 +107,8 @@ impl JitCounts {
         row.again.add(method.ns);
         if row.name.is_empty() {
             let module = self.compilations.known_module(method);
-            row.module = start(module.unwrap_or_default());
-            row.name = start(&method.name);
+            row.module = module.unwrap_or_default().to_owned();
+            row.name = prefix(&method.name, MAX_NAME_BYTES).to_owned();
         }
     }
 
@@ -123,10 +123,6 @@ impl JitTotal {
         self.count += 1;
         self.ns = sum([self.ns, ns]);
     }
-}
-
-fn start(text: &str) -> String {
-    text[..text.floor_char_boundary(MAX_NAME_BYTES)].to_owned()
 }
 
 #[cfg(test)]

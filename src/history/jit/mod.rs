@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 pub(crate) use compilation::{Compilation, Memory, Trigger};
 pub(crate) use counts::{JitCounts, JitTotal};
 
-use super::fields::number;
+use super::fields::{number, prefix};
 use super::is_from_runtime;
 use crate::dotnet::{CodeEvent, decode};
 use crate::trace::{Nanos, RuntimeEvent, Tid};
@@ -20,7 +20,9 @@ const JITTING: u32 = 145;
 const ALLOCATED: u32 = 146;
 /// Limits per process: unfinished compilations, modules.
 const MAX_PENDING: usize = 1 << 16;
-const MAX_MODULES: usize = 1 << 16;
+const MAX_MODULES: usize = 1 << 14;
+/// Maximum length of a module's file name, in bytes, as of any file.
+const MAX_FILE_BYTES: usize = 255;
 
 /// A compilation that has not finished.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ impl Compilations {
         match CodeEvent::parse(&event.metadata, &event.payload) {
             Ok(Some(CodeEvent::Module { id, path })) if self.modules.len() < MAX_MODULES => {
                 let file = path.rsplit('/').next().unwrap_or_default();
-                self.modules.insert(id, file.into());
+                self.modules.insert(id, prefix(file, MAX_FILE_BYTES).into());
                 None
             }
             Ok(Some(CodeEvent::Loaded(method))) if method.is_jitted => {

@@ -20,6 +20,8 @@ pub struct GcSummary {
     pub background: u64,
     /// Number of collections that had not ended when the events ended.
     pub unended: u64,
+    /// Number of collections that are not counted, because there were too many.
+    pub omitted: u64,
     /// Time for which the collections stopped the program.
     pub pause_ms: f64,
     /// Longest pause of a collection.
@@ -79,6 +81,7 @@ pub(super) fn summary(context: &Context<'_>, history: &RuntimeHistory) -> Option
         induced: all.induced as u64,
         background: count(|row| row.collection.is_background()),
         unended: (gc.rows.len() - rows.len()) as u64,
+        omitted: gc.omitted,
         pause_ms: ms(all.pause_ns),
         max_pause_ms: ms(all.max_pause_ns),
         max_pause_generation: longest.map_or(0, |row| row.collection.generation),

@@ -31,12 +31,9 @@ pub struct ThreadPoolSummary {
     pub blocking: u64,
     /// Largest reported number of work items per second.
     pub max_throughput: f64,
-    /// Work items that were queued.
-    pub enqueued: u64,
-    /// Work items that were taken.
-    pub dequeued: u64,
-    /// Largest number of items that waited, of those that were queued during the capture.
-    pub max_queued: u64,
+    /// Work items that were queued, and the largest number that waited at once. `None` if the
+    /// capture did not request them: they are events of the framework's event source.
+    pub queued: Option<(u64, u64)>,
 }
 
 pub(super) fn summary(context: &Context<'_>, pool: &ThreadPool) -> Option<ThreadPoolSummary> {
@@ -54,8 +51,6 @@ pub(super) fn summary(context: &Context<'_>, pool: &ThreadPool) -> Option<Thread
             .map(|(first, last)| (context.ms_at(first), context.ms_at(last))),
         blocking: pool.blocking,
         max_throughput: pool.max_throughput,
-        enqueued: pool.enqueued,
-        dequeued: pool.dequeued,
-        max_queued: pool.max_queued,
+        queued: (pool.queued > 0).then_some((pool.queued, pool.max_waiting)),
     })
 }
