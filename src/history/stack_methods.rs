@@ -15,7 +15,8 @@ const MAX_FRAMES: usize = 512;
 /// Module of the runtime's own methods.
 const CORE_LIBRARY: &str = "System.Private.CoreLib";
 /// Methods that throw, lock, wait or allocate for their callers, by the start of their names.
-const PLUMBING: [&str; 14] = [
+const PLUMBING: [&str; 15] = [
+    "System.Diagnostics.Tracing.NativeRuntimeEventSource.",
     "System.Runtime.EH.",
     "System.Runtime.ExceptionServices.ExceptionDispatchInfo.",
     "System.Runtime.CompilerServices.CastHelpers.",
