@@ -8,8 +8,9 @@ use crate::trace::{
     Function, FunctionId, FunctionKind, Nanos, Pid, ProcessId, RuntimeEvent, Trace,
 };
 
-/// Maximum number of stacks whose methods are kept.
+/// Limits on the stacks whose methods are kept.
 const MAX_STACKS: usize = 1 << 14;
+const MAX_ADDRESSES: usize = 1 << 21;
 /// Maximum number of frames that are searched in a stack.
 const MAX_FRAMES: usize = 512;
 /// Module of the runtime's own methods.
@@ -61,6 +62,8 @@ pub(crate) struct StackMethods<'a> {
     instances: FxHashMap<Pid, Vec<ProcessId>>,
     /// Methods by the address of the stack. The `Arc` keeps the address unique.
     known: FxHashMap<(Pid, usize), (Arc<[u64]>, EventMethods)>,
+    /// Number of addresses in these stacks.
+    addresses: usize,
 }
 
 impl<'a> StackMethods<'a> {
@@ -80,6 +83,7 @@ impl<'a> StackMethods<'a> {
             is_own,
             instances,
             known: FxHashMap::default(),
+            addresses: 0,
         }
     }
 
@@ -93,8 +97,10 @@ impl<'a> StackMethods<'a> {
             return *methods;
         }
         let methods = self.find(event.process, &event.stack, event.time);
-        if self.known.len() >= MAX_STACKS {
+        self.addresses += event.stack.len();
+        if self.known.len() >= MAX_STACKS || self.addresses > MAX_ADDRESSES {
             self.known.clear();
+            self.addresses = event.stack.len();
         }
         self.known.insert(key, (Arc::clone(&event.stack), methods));
         methods
