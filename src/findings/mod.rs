@@ -3,16 +3,19 @@
 //! A rule reads the summary only, so that each number of a finding is in `summary.json`, and the
 //! findings of a trace can be found again later. It is silent below its threshold.
 
+mod contention;
 mod cpu_use;
 mod debug_build;
 mod doubt;
 mod exceptions;
+mod gc;
 mod jit;
 mod kernel;
 mod page_faults;
 mod scene;
 mod spinning;
 mod task_waits;
+mod thread_pool;
 
 use crate::output::summary::{Finding, Summary};
 use scene::Scene;
@@ -23,8 +26,11 @@ const MAX_FINDINGS: usize = 20;
 /// A rule: the findings that follow from a summary.
 type Rule = fn(&Scene<'_>) -> Vec<Finding>;
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 12] = [
     cpu_use::find,
+    gc::find,
+    contention::find,
+    thread_pool::find,
     exceptions::find,
     jit::find,
     kernel::find,

@@ -2,7 +2,7 @@
 
 use crate::output::NameStyle;
 use crate::output::sanitize::truncate_with_ellipsis;
-use crate::output::summary::{Finding, ProcessSummary, Share, Summary};
+use crate::output::summary::{Finding, MethodPair, ProcessSummary, RuntimeSummary, Share, Summary};
 
 /// Maximum length of a name in a finding, in bytes.
 const MAX_NAME_BYTES: usize = 60;
@@ -25,6 +25,19 @@ impl<'a> Scene<'a> {
             seconds: ns as f64 / 1e9,
             cpus: info.cpus.into(),
         }
+    }
+
+    /// Returns the .NET processes that sent events, each with its name and process id.
+    pub(super) fn runtimes(&self) -> impl Iterator<Item = (String, &'a RuntimeSummary)> {
+        let has_length = self.seconds > 0.0;
+        let runtimes = self.summary.runtimes.iter().filter(move |_| has_length);
+        let summary = self.summary;
+        runtimes.map(move |runtime| {
+            let mut processes = summary.processes.iter();
+            let process = processes.find(|process| process.pid == runtime.pid);
+            let name = process.map_or(".NET process", ProcessSummary::program);
+            (process_name(name, runtime.pid), runtime)
+        })
     }
 
     /// Returns the processes with samples, if these count time.
@@ -63,8 +76,7 @@ impl<'a> Program<'a> {
 
     /// Returns the name of the program and the process id.
     pub(super) fn name(&self) -> String {
-        let name = self.process.program();
-        format!("{} (pid {})", shown(name), self.process.pid)
+        process_name(self.process.program(), self.process.pid)
     }
 
     /// Returns the rows of the process.
@@ -82,6 +94,16 @@ impl<'a> Program<'a> {
     pub(super) fn finding(&self, rule: &str, text: String) -> Finding {
         Finding::new(rule, text).about(self.process.pid, self.process.program())
     }
+}
+
+fn process_name(program: &str, pid: i32) -> String {
+    format!("{} (pid {pid})", shown(program))
+}
+
+/// Returns the user's method of two, or else the innermost one.
+pub(super) fn named(methods: &MethodPair) -> Option<String> {
+    let method = methods.own.as_ref().or(methods.leaf.as_ref())?;
+    Some(shown(&NameStyle::Short.of_method(&method.name)))
 }
 
 /// Returns a name as it is shown in a finding.

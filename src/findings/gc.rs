@@ -1,0 +1,86 @@
+//! Garbage collection takes much CPU time or pauses the program: what allocates.
+
+use super::scene::{Scene, named, percent, shown};
+use crate::output::summary::{Finding, GcSummary, RuntimeSummary};
+
+/// Share of the capture (5 %) in pauses, and of the CPU time (10 %), below which it is not
+/// remarkable.
+const MIN_PAUSED_PERCENT: f64 = 5.0;
+const MIN_CPU_PERCENT: f64 = 10.0;
+/// Length of a pause that is remarkable alone.
+const LONG_PAUSE_MS: f64 = 200.0;
+/// Share of the collections (30 %) that are remarkable if the program requests them.
+const MIN_INDUCED: f64 = 0.3;
+const MB: f64 = 1e6;
+
+pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
+    let programs = scene.runtimes().filter_map(|(name, runtime)| {
+        let gc = runtime.gc.as_ref()?;
+        let cpu_percent = gc.cpu_percent.unwrap_or_default();
+        let is_remarkable = gc.paused_percent >= MIN_PAUSED_PERCENT
+            || cpu_percent >= MIN_CPU_PERCENT
+            || gc.max_pause_ms >= LONG_PAUSE_MS;
+        is_remarkable.then(|| {
+            let mut text = format!(
+                "garbage collection pauses {name} for {} of the time ({}, at most {:.0} ms)",
+                percent(gc.paused_percent / 100.0),
+                collections(gc),
+                gc.max_pause_ms
+            );
+            if gc.cpu_percent.is_some() {
+                text += &format!(
+                    " and takes {} of its CPU time",
+                    percent(cpu_percent / 100.0)
+                );
+            }
+            text += &format!("; it allocates {:.0} MB/s", gc.allocated_mb_per_second);
+            if gc.large_bytes > gc.allocated_bytes / 2 {
+                text += ", mostly large objects";
+            }
+            if gc.induced as f64 >= gc.count as f64 * MIN_INDUCED && gc.induced > 0 {
+                text += &format!("; the program requested {} collections", gc.induced);
+            }
+            text += &allocating(runtime);
+            let cost = gc.cpu_ms.unwrap_or_default() / 1e3 / scene.seconds;
+            Finding::new("gc", text)
+                .about(runtime.pid, &name)
+                .from("runtimes.gc")
+                .figure("paused_percent", gc.paused_percent)
+                .figure("max_pause_ms", gc.max_pause_ms)
+                .figure("cpu_percent", cpu_percent)
+                .figure("allocated_mb_per_s", gc.allocated_mb_per_second)
+                .figure("collections", gc.count as f64)
+                .costing(cost.max(gc.paused_percent / 100.0))
+                .more(format!(
+                    "view TRACE -viewer gc -processfilter {}",
+                    runtime.pid
+                ))
+        })
+    });
+    programs.collect()
+}
+
+fn collections(gc: &GcSummary) -> String {
+    let [gen0, gen1, gen2] = gc.generations;
+    format!(
+        "{} collections, gen0 {gen0}, gen1 {gen1}, gen2 {gen2}",
+        gc.count
+    )
+}
+
+/// Returns the type and method that allocate most, or how to record them.
+fn allocating(runtime: &RuntimeSummary) -> String {
+    let Some(allocations) = &runtime.allocations else {
+        return "; capture with -gconly to see which types and methods".to_owned();
+    };
+    let Some(row) = allocations.rows.first() else {
+        return String::new();
+    };
+    let method = named(&row.methods);
+    let by = method.map_or_else(String::new, |method| format!(" in {method}"));
+    format!(
+        ", most of it {}{by} ({:.0} MB)",
+        shown(&row.type_name),
+        row.bytes as f64 / MB
+    )
+}
