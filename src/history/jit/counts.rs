@@ -13,7 +13,7 @@ const MAX_METHODS: usize = 1 << 16;
 /// Maximum number of methods that are compiled again and have a name, and its maximum length.
 const MAX_NAMED: usize = 1 << 11;
 const MAX_NAME_BYTES: usize = 512;
-/// Type of the methods that a program creates as it runs. Each has an id of its own, in spite of an
+/// Type of the methods that a program creates as it runs. Each has another id, in spite of an
 /// equal name.
 const DYNAMIC: &str = "dynamicClass";
 
