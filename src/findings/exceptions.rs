@@ -52,13 +52,17 @@ fn thrown<'a>(scene: &'a Scene<'_>) -> impl Fn((String, &'a RuntimeSummary)) -> 
             return None;
         }
         let mut text = format!(
-            "{name} throws {:.0} exceptions per second ({} in all)",
+            "{name} throws {:.0} exceptions per second, {} in all",
             exceptions.per_second, exceptions.count
         );
         if let Some(row) = exceptions.rows.first() {
             let method = named(&row.methods);
             let by = method.map_or_else(String::new, |method| format!(" in {method}"));
-            text += &format!(", {} of them {}{by}", row.count, shown(&row.type_name));
+            let part = match row.count {
+                count if count == exceptions.count => "all".to_owned(),
+                count => count.to_string(),
+            };
+            text += &format!(", {part} of them {}{by}", shown(&row.type_name));
         }
         let finding = Finding::new("exceptions", text).about(runtime.pid, &name);
         Some(

@@ -44,6 +44,9 @@ const SYSTEM: [&str; 6] = [
 /// Functions at the root of every program.
 const ROOTS: [&str; 3] = ["_start", "start_thread", "__libc_start_main"];
 
+/// End of the name of a stub that calls a function of a library.
+const PLT: &str = "@plt";
+
 /// Which functions of a trace are the user's own and have a name.
 #[derive(Debug)]
 pub(crate) struct OwnCode(Vec<bool>);
@@ -60,7 +63,10 @@ impl OwnCode {
         };
         let is_own = |function: &Function| {
             let module = function.module.trim();
-            let is_named = |name: &str| !name.trim().is_empty() && !ROOTS.contains(&name);
+            let is_named = |name: &str| {
+                let is_stub = ROOTS.contains(&name) || name.ends_with(PLT);
+                !name.trim().is_empty() && !is_stub
+            };
             function.name.as_deref().is_some_and(is_named)
                 && match function.kind {
                     FunctionKind::Kernel | FunctionKind::Unmapped | FunctionKind::Marker => false,
@@ -142,6 +148,7 @@ mod tests {
             (ReadyToRun, "Shop.Orders", "Shop.Orders.Total()", true),
             (Native, "postgres", "ExecScan", true),
             (Native, "postgres", "_start", false),
+            (Native, "postgres", "write@plt", false),
             (Native, "libshop.so", "shop_total", true),
             (Native, "libcrypto.so.3", "EVP_DigestUpdate", false),
             (Native, "libunknown.so.2", "f", false),

@@ -2,11 +2,28 @@
 
 use crate::trace::{FunctionKind, StackId, Trace};
 
-/// Starts of the names of the kernel functions at the start of a system call.
-const ENTRIES: [&str; 4] = ["__x64_sys_", "__ia32_sys_", "__arm64_sys_", "__se_sys_"];
+/// Starts of the names of the kernel functions at the start of a system call. Compilers inline some.
+const CALLS: [&str; 5] = [
+    "__x64_sys_",
+    "__ia32_sys_",
+    "__arm64_sys_",
+    "__se_sys_",
+    "ksys_",
+];
+/// Kernel functions before and after the one of the system call.
+const ENTRIES: [&str; 4] = [
+    "entry_SYSCALL_64_after_hwframe",
+    "do_syscall_64",
+    "el0t_64_sync",
+    "el0_svc",
+];
+/// Name of the row of samples in these alone.
+const ENTRY_AND_EXIT: &str = "(entry and exit)";
 
 /// No system call.
 const NONE: u32 = u32::MAX;
+/// Row of [`ENTRY_AND_EXIT`].
+const ENTRY: u32 = 0;
 
 /// The system call of each stack.
 pub(super) struct Syscalls<'a> {
@@ -16,7 +33,7 @@ pub(super) struct Syscalls<'a> {
 
 impl<'a> Syscalls<'a> {
     pub(super) fn new(trace: &'a Trace) -> Self {
-        let mut names: Vec<&str> = Vec::new();
+        let mut names: Vec<&str> = vec![ENTRY_AND_EXIT];
         let mut row = |name: &'a str| {
             let at = names.iter().position(|known| *known == name);
             at.unwrap_or_else(|| {
@@ -26,20 +43,28 @@ impl<'a> Syscalls<'a> {
         };
         let functions = trace.functions.iter().map(|function| {
             let name = function.name.as_deref().unwrap_or_default();
-            let call = ENTRIES.iter().find_map(|entry| name.strip_prefix(entry));
-            let call = call.filter(|_| function.kind == FunctionKind::Kernel);
-            call.map_or(NONE, &mut row)
+            let call = CALLS.iter().find_map(|entry| name.strip_prefix(entry));
+            match call {
+                _ if function.kind != FunctionKind::Kernel => NONE,
+                Some(call) => row(call),
+                None if ENTRIES.contains(&name) => ENTRY,
+                None => NONE,
+            }
         });
         let functions: Vec<u32> = functions.collect();
         let mut by_stack = vec![NONE; trace.stacks.len()];
         for (stack, parent, frame) in trace.stacks.nodes() {
-            let own = trace.functions_leaf_first(frame);
-            let own = own.map(|function| functions[function.index()]);
             let inherited = match parent {
                 StackId::EMPTY => NONE,
                 parent => by_stack[parent.index()],
             };
-            by_stack[stack.index()] = own.fold(inherited, u32::min);
+            let own = trace.functions_leaf_first(frame).rev();
+            let own = own.map(|function| functions[function.index()]);
+            // The outermost call counts: it may use the functions of others.
+            by_stack[stack.index()] = own.fold(inherited, |call, own| match (call, own) {
+                (NONE | ENTRY, own) if own != NONE => own,
+                (call, _) => call,
+            });
         }
         Self { names, by_stack }
     }
