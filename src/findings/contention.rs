@@ -31,6 +31,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         Some(
             finding
                 .from("runtimes.contention")
+                .more("report TRACE -kind contention")
                 .figure("waits", waits.count as f64)
                 .figure("waiting_ms", ms)
                 .figure("max_ms", waits.max_ms)

@@ -68,6 +68,7 @@ fn thrown<'a>(scene: &'a Scene<'_>) -> impl Fn((String, &'a RuntimeSummary)) -> 
         Some(
             finding
                 .from("runtimes.exceptions")
+                .more("report TRACE -kind exceptions")
                 .figure("exceptions_per_s", exceptions.per_second)
                 .figure("exceptions", exceptions.count as f64),
         )

@@ -34,6 +34,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             finding
                 .from("processes.work.kernel")
                 .from("shares.syscalls")
+                .more("report TRACE -kind syscalls")
                 .figure("kernel_percent", part * 100.0)
                 .figure("kernel_cpus", used)
                 .figure("syscall_percent", call_part * 100.0)

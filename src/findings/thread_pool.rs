@@ -29,6 +29,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         Some(
             finding
                 .from("runtimes.thread_pool")
+                .more("report TRACE -kind thread-pool")
                 .figure("starvations", pool.starvations as f64)
                 .figure("blocking", pool.blocking as f64)
                 .figure("max_threads", pool.max_threads.into())

@@ -8,6 +8,7 @@ mod method;
 mod notices;
 pub mod report;
 mod roles;
+mod runtime_tables;
 pub mod screen;
 mod table;
 mod tables;

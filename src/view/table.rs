@@ -225,7 +225,10 @@ mod tests {
     fn each_format_escapes_its_special_characters() {
         let text = written(TableFormat::Text);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[..2], ["pid  name     cpu_ms", "  7  a|b        12.2"]);
+        assert_eq!(
+            lines[..2],
+            ["pid  name        cpu_ms", "  7  a|b           12.2"]
+        );
         assert!(!text.contains('\u{1b}'));
         let csv = written(TableFormat::Csv);
         assert!(

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use super::table::{Cell, Table, TableFormat};
-use super::{Rows, ViewError, code_rows, report, roles};
+use super::{Rows, ViewError, code_rows, report, roles, runtime_tables};
 use crate::output::summary::{Share, Summary};
 use crate::trace_archive::TraceArchive;
 
@@ -30,6 +30,18 @@ pub enum ReportKind {
     Modules,
     /// System calls.
     Syscalls,
+    /// Garbage collections of each .NET process.
+    Gc,
+    /// Methods that the JIT compiler compiled, by tier.
+    Jit,
+    /// Exceptions by type and method.
+    Exceptions,
+    /// Waits for locks by method.
+    Contention,
+    /// Allocations by type and method; a capture with -gconly records them.
+    Alloc,
+    /// The thread pool of each .NET process.
+    ThreadPool,
     /// Events received from each .NET process, and lost ones.
     Events,
     /// Notices about the capture.
@@ -144,6 +156,12 @@ fn table(summary: &Summary, kind: ReportKind, full: bool) -> Table {
         }
         ReportKind::Modules => parts("modules", summary, &shares.modules),
         ReportKind::Syscalls => parts("syscalls", summary, &shares.syscalls),
+        ReportKind::Gc => runtime_tables::gc(summary),
+        ReportKind::Jit => runtime_tables::jit(summary),
+        ReportKind::Exceptions => runtime_tables::exceptions(summary),
+        ReportKind::Contention => runtime_tables::contention(summary),
+        ReportKind::Alloc => runtime_tables::allocations(summary),
+        ReportKind::ThreadPool => runtime_tables::thread_pool(summary),
         ReportKind::Events => {
             let rows = summary.quality.events.iter().map(|row| {
                 let truncated = (&*row.truncated).into();

@@ -1,0 +1,164 @@
+//! The tables of what the events of .NET processes report.
+
+use super::table::{Cell, Table};
+use crate::output::summary::{MethodName, MethodPair, RuntimeSummary, Summary};
+
+/// Returns one row per process with collections.
+pub(super) fn gc(summary: &Summary) -> Table {
+    let rows = of_each(summary, |runtime| runtime.gc.as_ref());
+    let rows = rows.map(|(pid, gc)| {
+        let [gen0, gen1, gen2] = gc.generations;
+        [
+            pid.into(),
+            gc.count.into(),
+            gen0.into(),
+            gen1.into(),
+            gen2.into(),
+            gc.induced.into(),
+            gc.pause_ms.into(),
+            gc.max_pause_ms.into(),
+            gc.max_pause_at_ms.into(),
+            gc.paused_percent.into(),
+            gc.cpu_percent.map_or(Cell::None, Cell::from),
+            gc.allocated_mb_per_second.into(),
+        ]
+    });
+    let columns = [
+        "pid",
+        "collections",
+        "gen0",
+        "gen1",
+        "gen2",
+        "induced",
+        "pause_ms",
+        "max_pause_ms",
+        "max_pause_at_ms",
+        "paused_percent",
+        "cpu_percent",
+        "allocated_mb_per_s",
+    ];
+    Table::new("gc", columns, rows)
+}
+
+/// Returns the compilations by process and tier.
+pub(super) fn jit(summary: &Summary) -> Table {
+    let rows = of_each(summary, |runtime| runtime.jit.as_ref());
+    let rows = rows.flat_map(|(pid, jit)| {
+        let tiers = jit.tiers.iter();
+        tiers.map(move |tier| {
+            let name: Cell = (&*tier.tier).into();
+            [pid.into(), tier.count.into(), tier.ms.into(), name]
+        })
+    });
+    Table::new("jit", ["pid", "methods", "ms", "tier"], rows)
+}
+
+/// Returns the exceptions by process, type and method.
+pub(super) fn exceptions(summary: &Summary) -> Table {
+    let rows = of_each(summary, |runtime| runtime.exceptions.as_ref());
+    let rows = rows.flat_map(|(pid, exceptions)| {
+        exceptions.rows.iter().map(move |row| {
+            let [leaf, own] = methods(&row.methods);
+            let name: Cell = (&*row.type_name).into();
+            [pid.into(), row.count.into(), name, leaf, own]
+        })
+    });
+    let columns = ["pid", "exceptions", "type", "method", "own_method"];
+    Table::new("exceptions", columns, rows)
+}
+
+/// Returns the waits for locks by process and method.
+pub(super) fn contention(summary: &Summary) -> Table {
+    let rows = of_each(summary, |runtime| runtime.contention.as_ref());
+    let rows = rows.flat_map(|(pid, waits)| {
+        waits.rows.iter().map(move |row| {
+            let [leaf, own] = methods(&row.methods);
+            let ms = row.ms + row.unended_ms;
+            let count = row.count.saturating_add(row.unended);
+            [
+                pid.into(),
+                count.into(),
+                ms.into(),
+                row.max_ms.into(),
+                row.threads.into(),
+                leaf,
+                own,
+            ]
+        })
+    });
+    let columns = [
+        "pid",
+        "waits",
+        "waiting_ms",
+        "max_ms",
+        "threads",
+        "method",
+        "own_method",
+    ];
+    Table::new("contention", columns, rows)
+}
+
+/// Returns the allocations by process, type and method.
+pub(super) fn allocations(summary: &Summary) -> Table {
+    let rows = of_each(summary, |runtime| runtime.allocations.as_ref());
+    let rows = rows.flat_map(|(pid, allocations)| {
+        allocations.rows.iter().map(move |row| {
+            let [leaf, own] = methods(&row.methods);
+            let name: Cell = (&*row.type_name).into();
+            [
+                pid.into(),
+                (row.bytes as f64 / 1e6).into(),
+                (row.large_bytes as f64 / 1e6).into(),
+                name,
+                leaf,
+                own,
+            ]
+        })
+    });
+    let columns = ["pid", "mb", "large_mb", "type", "method", "own_method"];
+    Table::new("alloc", columns, rows)
+}
+
+/// Returns the thread pool of each process.
+pub(super) fn thread_pool(summary: &Summary) -> Table {
+    let rows = of_each(summary, |runtime| runtime.thread_pool.as_ref());
+    let rows = rows.map(|(pid, pool)| {
+        [
+            pid.into(),
+            u64::from(pool.max_threads).into(),
+            pool.started.into(),
+            pool.stopped.into(),
+            pool.starvations.into(),
+            pool.blocking.into(),
+            pool.max_throughput.into(),
+        ]
+    });
+    let columns = [
+        "pid",
+        "max_threads",
+        "started",
+        "stopped",
+        "starvations",
+        "blocking",
+        "max_items_per_s",
+    ];
+    Table::new("thread-pool", columns, rows)
+}
+
+/// Returns the processes that have a part, with it.
+fn of_each<'a, T: 'a>(
+    summary: &'a Summary,
+    part: impl Fn(&'a RuntimeSummary) -> Option<&'a T>,
+) -> impl Iterator<Item = (i32, &'a T)> {
+    let runtimes = summary.runtimes.iter();
+    runtimes.filter_map(move |runtime| Some((runtime.pid, part(runtime)?)))
+}
+
+/// Returns the cells of the innermost method and of the user's.
+fn methods(methods: &MethodPair) -> [Cell; 2] {
+    let cell = |method: &Option<MethodName>| match method {
+        Some(method) => format!("{}!{}", method.module, method.name).into(),
+        None => Cell::None,
+    };
+    [cell(&methods.leaf), cell(&methods.own)]
+}
