@@ -5,21 +5,28 @@
 mod support;
 
 use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::geteuid;
 use support::{Saved, run, run_perfcollect};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Compiles the program in a directory.
+/// Compiles the program that calls the C library in a directory.
 fn compile(directory: &Path, options: &[&str]) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source = source.join("tests/workloads/native/libc_callers.c");
+    compile_as("callers", "libc_callers.c", directory, options);
+}
+
+fn compile_as(program: &str, source: &str, directory: &Path, options: &[&str]) {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workloads/native");
+    let source = sources.join(source);
     let mut compiler = Command::new("musl-gcc");
     compiler
-        .args(["-O2", "-o", "callers"])
+        .args(["-O2", "-o", program])
         .args(options)
         .arg(source);
     run(compiler.current_dir(directory), LIMIT).expect_success();
@@ -98,4 +105,109 @@ fn stacks_of_a_stripped_program_are_whole() {
     let functions: HashSet<&String> = unnamed.collect();
     // The symbol table that was removed has some 60 functions that run, the samples 1000 addresses.
     assert!((20..150).contains(&functions.len()), "{functions:?}");
+}
+
+/// Compiles a program whose `.debug_frame` describes what its instructions do not show, and captures
+/// it after these changes.
+fn captured_described(options: &[&str], change: impl FnOnce(&Path)) -> Saved {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let compiled = "-g -static -fno-unwind-tables -fno-asynchronous-unwind-tables";
+    let compiled: Vec<_> = compiled.split(' ').chain(options.iter().copied()).collect();
+    compile_as("program", "debug_frame.c", at, &compiled);
+    fs::create_dir(at.join("debug")).unwrap();
+    change(at);
+    let collect = ["collect", "x", "-quiet", "-symbols", "debug", "--"];
+    run_perfcollect(collect.into_iter().chain(["./program", "1"]), at, LIMIT).expect_success();
+    Saved::open(directory, "x")
+}
+
+fn objcopy(directory: &Path, arguments: &str) {
+    let mut objcopy = Command::new("objcopy");
+    let objcopy = objcopy.args(arguments.split(' ')).current_dir(directory);
+    run(objcopy, LIMIT).expect_success();
+}
+
+/// Moves the symbols and the unwind information to `program.debug`.
+fn strip(directory: &Path) {
+    objcopy(directory, "--only-keep-debug program program.debug");
+    objcopy(directory, "--strip-all program");
+}
+
+const DESCRIBED: [&str; 3] = ["main", "frame_caller", "spin_in_frame"];
+
+#[track_caller]
+fn expect_described(saved: &Saved) {
+    let (all, stacks) = (saved.summary.samples, saved.summary.quality.stacks);
+    println!("{stacks:?}");
+    let with_callers = saved.samples_under(&DESCRIBED);
+    assert!(all > 500, "{all}");
+    assert!(with_callers * 100 >= all * 98, "{with_callers} of {all}");
+    assert!((stacks.likely + stacks.guessed) * 200 <= all, "{stacks:?}");
+}
+
+#[test]
+fn callers_are_found_by_debug_frames_of_the_program() {
+    need_capture!();
+    need_command!("musl-gcc");
+    expect_described(&captured_described(&[], |_| {}));
+}
+
+#[test]
+fn callers_are_found_by_debug_frames_of_a_linked_file() {
+    need_capture!();
+    need_command!("musl-gcc");
+    need_command!("objcopy");
+    let without_id = "-Wl,--build-id=none";
+    expect_described(&captured_described(&[without_id], |directory| {
+        strip(directory);
+        let link = "--add-gnu-debuglink=program.debug program";
+        objcopy(directory, link);
+        let hidden = directory.join(".debug");
+        fs::create_dir(&hidden).unwrap();
+        let debug = "program.debug";
+        fs::rename(directory.join(debug), hidden.join(debug)).unwrap();
+    }));
+}
+
+/// `.build-id/11/22.debug` in a directory of debug files.
+#[test]
+fn callers_are_found_by_debug_frames_of_a_file_with_the_build_id() {
+    need_capture!();
+    need_command!("musl-gcc");
+    need_command!("objcopy");
+    let id = "-Wl,--build-id=0x1122334455667788990011223344556677889900";
+    expect_described(&captured_described(&[id], |directory| {
+        strip(directory);
+        let tree = directory.join("debug/.build-id/11");
+        fs::create_dir_all(&tree).unwrap();
+        fs::rename(
+            directory.join("program.debug"),
+            tree.join("22334455667788990011223344556677889900.debug"),
+        )
+        .unwrap();
+    }));
+}
+
+/// A debug file of another user names functions, but its unwind information is not used.
+#[test]
+fn debug_frames_of_other_users_are_not_used() {
+    need_capture!();
+    need_command!("musl-gcc");
+    need_command!("objcopy");
+    let id = "-Wl,--build-id=0x1122334455667788990011223344556677889900";
+    let saved = captured_described(&[id], |directory| {
+        strip(directory);
+        let debug = directory.join("program.debug");
+        fs::set_permissions(&debug, fs::Permissions::from_mode(0o644)).unwrap();
+        if geteuid().is_root() {
+            chown(&debug, Some(4321), None).unwrap();
+        } else {
+            fs::remove_file(&debug).unwrap();
+        }
+    });
+    let (all, stacks) = (saved.summary.samples, saved.summary.quality.stacks);
+    assert!(all > 500, "{all}");
+    assert_eq!(saved.samples_under(&DESCRIBED), 0);
+    assert!(stacks.rooted * 10 < all, "{stacks:?}");
 }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect_symbols::elf::ElfFile;
+use perfcollect_symbols::elf::{ElfFile, FrameSection};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(elf) = ElfFile::parse(data) else {
@@ -17,6 +17,15 @@ fuzz_target!(|data: &[u8]| {
         elf.plt_sections(),
         elf.managed_code(),
     );
+    for section in [FrameSection::Debug, FrameSection::Eh] {
+        let Ok(Some(frames)) = elf.call_frames(section) else {
+            continue;
+        };
+        for segment in elf.load_segments() {
+            let (rows, _) = frames.rows(segment.address);
+            assert!(rows.is_sorted_by_key(|row| row.range.start));
+        }
+    }
     if let Ok(ranges) = elf.function_ranges() {
         for range in ranges.iter().filter(|range| !range.is_empty()) {
             // A later range may contain the start, too.

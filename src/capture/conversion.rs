@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{self, PipeWriter, Read};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 
 use perf_event_open_sys::bindings as sys;
+use perfcollect_symbols::symbolizer::Symbolizer;
 use rustc_hash::FxHashSet;
 
 use super::engine::Engine;
@@ -41,6 +43,8 @@ pub struct ConvertRequest {
     ///
     /// If this is `None`, the import chooses the event that best measures CPU time.
     pub event: Option<String>,
+    /// Searches debug files for unwind information.
+    pub symbolizer: Arc<Symbolizer>,
     /// Empty list to fill.
     pub samples: Samples,
 }
@@ -117,7 +121,8 @@ fn spool_out<R: Read>(
             weight,
             spool,
             &header,
-        ),
+        )
+        .with_symbolizer(&request.symbolizer),
         group,
         nominal_period: event.period,
         callers: event.callers(),

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use perfcollect_symbols::symbolizer::Symbolizer;
 
 use super::doubtful_code::DoubtfulCallers;
 use super::early_stacks::{EarlyStack, EarlyStacks};
@@ -90,6 +93,12 @@ impl<'a, W: Write> Engine<'a, W> {
     /// Adds event sessions.
     pub(super) fn with_events(self, events: EventSessions) -> Self {
         Self { events, ..self }
+    }
+
+    /// Changes where the unwinder searches debug files.
+    pub(super) fn with_symbolizer(mut self, symbolizer: &Arc<Symbolizer>) -> Self {
+        self.walker.set_symbolizer(symbolizer);
+        self
     }
 
     /// Chooses among the running runtimes, and starts their sessions.

@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use perfcollect_symbols::symbolizer::Symbolizer;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::command::Command;
@@ -33,7 +35,6 @@ const TICK: Duration = Duration::from_millis(25);
 /// The same while a .NET process starts or frees code.
 const SHORT_TICK: Duration = Duration::from_millis(3);
 /// Options of a live capture.
-#[derive(Debug)]
 pub struct CaptureRequest {
     /// Processes to capture.
     pub target: Target,
@@ -43,6 +44,8 @@ pub struct CaptureRequest {
     pub samples: bool,
     /// Limit on the size of its files and of the trace.
     pub disk: DiskBudget,
+    /// Searches debug files for unwind information.
+    pub symbolizer: Arc<Symbolizer>,
     /// Time limit; without one, a signal or the end of the target ends the capture.
     pub limit: Option<Duration>,
 }
@@ -99,7 +102,9 @@ pub fn run(
         _ => None,
     };
     let events = EventSessions::new(events, choice, session.cpus() as u64, user_limit);
-    let mut engine = Engine::new(&request.target, weight, spool, &header).with_events(events);
+    let mut engine = Engine::new(&request.target, weight, spool, &header)
+        .with_symbolizer(&request.symbolizer)
+        .with_events(events);
     if let Some(error) = engine.spool_error() {
         return Err(CaptureError::SpoolStart(error));
     }

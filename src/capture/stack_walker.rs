@@ -1,6 +1,9 @@
 //! Walks the stacks of samples, and provides the rows that they refer to.
 
 use std::io::Write;
+use std::sync::Arc;
+
+use perfcollect_symbols::symbolizer::Symbolizer;
 
 use super::code_names::CodeNames;
 use crate::machine::{Machine, Maps};
@@ -42,6 +45,11 @@ impl StackWalker {
             batch: 0,
             no_maps: Maps::default(),
         }
+    }
+
+    /// Changes where the unwinder searches debug files.
+    pub(super) fn set_symbolizer(&mut self, symbolizer: &Arc<Symbolizer>) {
+        self.unwinder.set_symbolizer(symbolizer);
     }
 
     /// Waits longer for analyses of code, as no records arrive any more.

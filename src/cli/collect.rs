@@ -1,6 +1,7 @@
 //! `perfcollect collect NAME`.
 
 use std::io;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -22,6 +23,7 @@ use crate::dotnet::ProfileError;
 use crate::output::file::OutputError;
 use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf::{Clock, SamplingRequest};
+use crate::symbolize;
 use crate::trace::{Notice, NoticeKind};
 
 /// Address space that a capture and its end need on most systems, in bytes.
@@ -174,6 +176,7 @@ fn request(options: &CollectOptions, plan: &Plan, disk: DiskBudget) -> CaptureRe
         },
         samples: plan.samples,
         disk,
+        symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),
         limit: options.collectsec,
     }
 }

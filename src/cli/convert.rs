@@ -14,6 +14,7 @@ use super::trace_files::Paths;
 use crate::capture::{self, CaptureError, ConvertRequest, Signals};
 use crate::output::file::unnamed_file;
 use crate::perf_data::{self, OpenRecording, Source};
+use crate::symbolize;
 use crate::trace::Samples;
 
 pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
@@ -126,6 +127,7 @@ fn import(
         recorded,
         kallsyms: source.kallsyms.clone(),
         event,
+        symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),
         samples: Samples::in_file(unnamed_file(output)),
     };
     let mut reporter = Reporter::new(options.results.quiet || options.results.json);

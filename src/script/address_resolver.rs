@@ -16,7 +16,7 @@ use crate::symbolize::{self, elf};
 use crate::trace::{ModuleId, Pid};
 
 /// perf shows inlined functions.
-const OPTIONS: symbolize::Options = symbolize::Options {
+pub(super) const OPTIONS: symbolize::Options = symbolize::Options {
     inlined: true,
     symbol_directories: Vec::new(),
     invoking_user: None,

@@ -34,6 +34,7 @@ use std::thread::{self, ScopedJoinHandle};
 use crate::machine::{Machine, RecordingFiles};
 use crate::perf_data::Reader;
 use crate::perf_data::kernel_mismatch;
+use crate::symbolize::elf;
 use crate::unwind::Unwinder;
 use address_resolver::AddressResolver;
 use batch::Batch;
@@ -94,12 +95,16 @@ pub fn print<R: io::Read>(
     let (batches, to_print) = mpsc::sync_channel(BATCHES_AHEAD);
     let (printed, spare_batches) = mpsc::channel();
     let (ahead, to_read) = mpsc::channel();
+    let mut unwinder = Unwinder::default();
+    unwinder.set_symbolizer(&Arc::new(elf::unwind_symbolizer(
+        &address_resolver::OPTIONS,
+    )));
     let mut samples = Samples {
         fields,
         shows_inlined,
         event_width: event_width.unwrap_or(0).min(MAX_EVENT_WIDTH),
         machine: Machine::recorded(recorded),
-        unwinder: Unwinder::default(),
+        unwinder,
         places: AddressResolver::new(ahead),
         kernel: Arc::clone(&kernel),
         stacks: Stacks::default(),

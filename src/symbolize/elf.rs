@@ -27,17 +27,31 @@ const READY_TO_RUN: &str = "ReadyToRun";
 
 /// Creates the symbolizer of all files of a trace.
 pub(crate) fn symbolizer(options: &Options, aliases: Aliases) -> Symbolizer {
+    Symbolizer::new(symbolizer_options(options, aliases))
+}
+
+/// Creates a symbolizer that searches unwind information in debug files. Those of others than root
+/// and the owner of a file could change the stacks of its processes.
+pub(crate) fn unwind_symbolizer(options: &Options) -> Symbolizer {
     Symbolizer::new(symbolizer::Options {
+        of_owner_only: true,
+        ..symbolizer_options(options, Aliases::Plain)
+    })
+}
+
+fn symbolizer_options(options: &Options, aliases: Aliases) -> symbolizer::Options {
+    symbolizer::Options {
         inlined: options.inlined,
         lines: false,
         aliases,
         directories: options.symbol_directories.clone(),
         perf_cache: perf_cache(),
+        of_owner_only: false,
         more: Some(Arc::new(|identity| {
             let module = Module::new(identity);
             module.map_or_else(Vec::new, |module| Sources::new(&[]).cache_paths(&module))
         })),
-    })
+    }
 }
 
 /// Returns the build-id cache of perf, if it has files of this user's processes only.

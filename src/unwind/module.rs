@@ -129,14 +129,9 @@ impl ElfModule {
         let go = module.go.as_ref().map_or(0, GoProgram::bytes);
         module.bytes = stubs.sum::<usize>() + bytes(module.managed.as_ref()) + go;
         if let Ok(sections) = elf.unwind_sections() {
-            // framehop uses `.debug_frame` if there is no `.eh_frame`. Its functions are not indexed.
-            // The table of a Go program describes more.
-            let is_indexed = sections.eh_frame.is_some()
-                || sections.debug_frame.is_none()
-                || module.go.is_some();
-            let covered = is_indexed.then(|| elf.function_ranges_of(&sections));
+            let covered = elf.function_ranges_of(&sections);
             if module.add(Arc::new(sections), is_trusted) {
-                module.covered = covered;
+                module.covered = Some(covered);
             }
         }
         Some(module)
@@ -144,11 +139,7 @@ impl ElfModule {
 
     /// Adds the sections. Returns false if they would take too long to use.
     fn add(&mut self, sections: Arc<UnwindSections>, is_trusted: bool) -> bool {
-        let all = [
-            sections.eh_frame.as_ref(),
-            sections.eh_frame_hdr.as_ref(),
-            sections.debug_frame.as_ref(),
-        ];
+        let all = [sections.eh_frame.as_ref(), sections.eh_frame_hdr.as_ref()];
         let added: usize = all.map(bytes).iter().sum();
         if !is_trusted {
             self.rules = match &sections.eh_frame_hdr {
@@ -166,7 +157,7 @@ impl ElfModule {
             let Section { address, data } = section?;
             Some(*address..address.saturating_add(data.len() as u64))
         };
-        let [eh_frame, eh_frame_hdr, debug_frame] = all;
+        let [eh_frame, eh_frame_hdr] = all;
         let info = ExplicitModuleSectionInfo {
             base_svma: 0,
             text_svma: sections.text_range.clone(),
@@ -175,7 +166,6 @@ impl ElfModule {
             eh_frame_hdr_svma: range(eh_frame_hdr),
             eh_frame: data(eh_frame),
             eh_frame_hdr: data(eh_frame_hdr),
-            debug_frame: data(debug_frame),
             ..Default::default()
         };
         let module = Module::new(String::new(), 0..u64::MAX, 0, info);

@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
+use perfcollect_symbols::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
 use super::analysis::{Analyst, Finding, Row, Waiting};
 use super::module::Coverage;
 use super::modules::Modules;
 use super::owner_time::OwnerTime;
-use crate::machine::{CodeFile, Content};
+use crate::machine::{Content, FileTable};
 use crate::trace::ModuleId;
 
 /// Number of slots of the cache. Stacks of a server contain some thousand distinct instructions.
@@ -32,7 +34,7 @@ const CALL: u8 = 0xe8;
 pub(super) enum Source {
     /// By the unwind information of the file.
     UnwindInformation,
-    /// By the result of an analysis, or by the function table of the file.
+    /// By the result of an analysis, by the `.debug_frame` or by the function table of the file.
     Analysis(Finding),
     /// By the frame pointer: nothing is known.
     None,
@@ -107,6 +109,13 @@ impl Uncovered {
         }
     }
 
+    /// Changes where debug files are searched.
+    pub(super) fn set_symbolizer(&mut self, symbolizer: &Arc<Symbolizer>) {
+        for analyst in &mut self.analysts {
+            analyst.set_symbolizer(symbolizer.clone());
+        }
+    }
+
     /// Changes how long it waits for analyses.
     pub(super) fn set_waiting(&mut self, waiting: Waiting) {
         for analyst in &mut self.analysts {
@@ -123,7 +132,7 @@ impl Uncovered {
     pub(super) fn source(
         &mut self,
         (id, svma): (ModuleId, u64),
-        file: &CodeFile,
+        files: &FileTable,
         modules: &mut Modules,
         time: &mut OwnerTime,
     ) -> Source {
@@ -135,6 +144,7 @@ impl Uncovered {
         {
             return cached.source;
         }
+        let file = files.file(id);
         let Some(coverage) = modules.coverage(id, file, svma, time) else {
             return Source::UnwindInformation;
         };
@@ -145,7 +155,7 @@ impl Uncovered {
         };
         let source = match (coverage, &file.content) {
             (Coverage::FunctionTable(finding), _) => Source::Analysis(finding),
-            (Coverage::None, Content::File(file)) => {
+            (Coverage::None, Content::File(_)) => {
                 let [trusted, others] = &mut self.analysts;
                 let analyst = match modules.owner(id) {
                     None => trusted,
@@ -153,7 +163,7 @@ impl Uncovered {
                 };
                 if let Some(finding) = self.near.get(id, svma) {
                     Source::Analysis(finding)
-                } else if let Some(answer) = analyst.query((id, svma), file) {
+                } else if let Some(answer) = analyst.query((id, svma), || files.shared(id)) {
                     self.near.add(id, answer.near);
                     answer.finding.map_or(Source::None, Source::Analysis)
                 } else {

@@ -31,6 +31,7 @@ use crate::table::SymbolTable;
 use headers::Headers;
 use source::Source;
 
+mod call_frames;
 mod cie;
 mod code;
 mod contents;
@@ -50,6 +51,7 @@ mod rule_time;
 mod source;
 mod unwind;
 
+pub use call_frames::{CallFrameRow, CallFrames, FrameSection, Saved};
 pub use code::{CodeImage, ImageSegment};
 use contents::{check_size, section_data};
 pub(crate) use dwarf::LazySection;
@@ -218,10 +220,32 @@ impl ElfFile {
     /// Reads the sections for unwinding.
     ///
     /// # Errors
-    /// A section is larger than 32 MiB, or a compressed one than 16 MiB, is outside the file, or does
-    /// not decompress. A section that the loader maps is compressed.
+    /// A section is larger than 32 MiB, compressed, or outside the file.
     pub fn unwind_sections(&self) -> Result<UnwindSections, ElfError> {
         unwind::sections(&self.source, &self.headers)
+    }
+
+    /// Reads the section `.debug_frame`.
+    ///
+    /// # Errors
+    /// The section is larger than 16 MiB, is outside the file, or does not decompress.
+    pub fn debug_frame(&self) -> Result<Option<Section>, ElfError> {
+        unwind::debug_frame(&self.source, &self.headers)
+    }
+
+    /// Reads a section that describes the frames of functions.
+    ///
+    /// Returns `None` for other machines than x86-64, and if the section describes no function.
+    ///
+    /// # Errors
+    /// As [`ElfFile::debug_frame`] and [`ElfFile::unwind_sections`].
+    pub fn call_frames(&self, section: FrameSection) -> Result<Option<CallFrames>, ElfError> {
+        CallFrames::read(&self.source, &self.headers, section)
+    }
+
+    /// Returns whether the file has the contents of `.eh_frame`.
+    pub(crate) fn has_eh_frame(&self) -> bool {
+        unwind::has(&self.headers, b".eh_frame")
     }
 
     /// Reads the functions of `.symtab` and `.dynsym`, and adds `NAME@plt` for each PLT stub.

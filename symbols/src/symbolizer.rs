@@ -78,6 +78,8 @@ pub struct Options {
     pub directories: Vec<PathBuf>,
     /// The build-id cache of perf, usually `~/.debug`.
     pub perf_cache: Option<PathBuf>,
+    /// Whether a debug file in a root directory must belong to root or to the owner of the file.
+    pub of_owner_only: bool,
     /// More paths of debug files, such as those in a cache of downloads. Searched last.
     pub more: Option<Arc<MoreDebugFiles>>,
 }
@@ -91,6 +93,7 @@ impl Default for Options {
             aliases: Aliases::default(),
             directories: Vec::new(),
             perf_cache: None,
+            of_owner_only: false,
             more: None,
         }
     }

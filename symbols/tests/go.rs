@@ -285,7 +285,7 @@ fn symbolized(table: &GoTable, stripped: &Path) {
 
 /// Compares the stack depth with all rows of `.debug_frame`.
 fn depths(table: &GoTable, whole: &Path, return_address_bytes: i64) {
-    let section = elf(whole).unwind_sections().unwrap().debug_frame.unwrap();
+    let section = elf(whole).debug_frame().unwrap().unwrap();
     let header: [u8; 6] = std::fs::read(whole).unwrap()[..6].try_into().unwrap();
     let endian = match header[5] {
         1 => RunTimeEndian::Little,

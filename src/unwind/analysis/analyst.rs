@@ -1,6 +1,7 @@
 //! A thread that analyzes code, beside the one that reads the ring buffers.
 //!
-//! There are two: other users' files do not delay those that are trusted. The thread drops its capabilities: it reads only files that are open already.
+//! There are two: other users' files do not delay those that are trusted. The thread drops its
+//! capabilities: it reads files that are open already, and debug files of root or of their owner.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -9,11 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use perfcollect_symbols::elf::ElfFile;
+use perfcollect_symbols::symbolizer::Symbolizer;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::call_frames::CallFrameRules;
 use super::{Analysis, Finding, Row};
-use crate::machine::{drop_capabilities, reset_thread_priority};
+use crate::machine::{CodeFile, Content, drop_capabilities, reset_thread_priority};
 use crate::trace::ModuleId;
 
 /// Maximum memory of all analyses. The current one is kept even if it exceeds that.
@@ -32,7 +35,7 @@ type Place = (ModuleId, u64);
 
 struct Query {
     place: Place,
-    file: Arc<File>,
+    file: Arc<CodeFile>,
 }
 
 /// What an analysis shows about an instruction, and the checked findings of code near it.
@@ -78,6 +81,8 @@ pub(in crate::unwind) struct Analyst {
     /// Answers that came too late for their sample.
     answers: FxHashMap<Place, Answer>,
     waiting: Waiting,
+    /// Searches debug files.
+    symbolizer: Arc<Symbolizer>,
     #[cfg(test)]
     hides: bool,
     /// Start of the first wait, and the time of all.
@@ -91,6 +96,11 @@ impl Analyst {
         self.hides = true;
     }
 
+    /// Changes where debug files are searched. Call before the first query.
+    pub(in crate::unwind) fn set_symbolizer(&mut self, symbolizer: Arc<Symbolizer>) {
+        self.symbolizer = symbolizer;
+    }
+
     /// Changes how long queries wait.
     pub(in crate::unwind) fn set_waiting(&mut self, waiting: Waiting) {
         self.waiting = waiting;
@@ -98,7 +108,11 @@ impl Analyst {
     }
 
     /// Returns what an analysis shows about an instruction, or `None` if there is no answer yet.
-    pub(in crate::unwind) fn query(&mut self, place: Place, file: &Arc<File>) -> Option<Answer> {
+    pub(in crate::unwind) fn query(
+        &mut self,
+        place: Place,
+        file: impl FnOnce() -> Arc<CodeFile>,
+    ) -> Option<Answer> {
         if let Some(answer) = self.answers.remove(&place) {
             return Some(answer);
         }
@@ -107,14 +121,14 @@ impl Analyst {
             let uses_ranges = true;
             #[cfg(test)]
             let uses_ranges = !self.hides;
-            self.thread = start(uses_ranges);
+            self.thread = start(uses_ranges, self.symbolizer.clone());
         }
         let thread = self.thread.as_ref()?;
         if !self.pending.contains(&place) {
             if self.pending.len() >= MAX_PENDING {
                 return None;
             }
-            let file = Arc::clone(file);
+            let file = file();
             thread.queries.send(Query { place, file }).ok()?;
             self.pending.insert(place);
         }
@@ -180,7 +194,7 @@ fn takes_long(file: &File) -> bool {
     is_large || used > MAX_URGENT_TIME
 }
 
-fn start(uses_ranges: bool) -> Option<Thread> {
+fn start(uses_ranges: bool, symbolizer: Arc<Symbolizer>) -> Option<Thread> {
     let (queries, received) = channel::<Query>();
     let (sender, answers) = channel();
     thread::Builder::new()
@@ -190,15 +204,19 @@ fn start(uses_ranges: bool) -> Option<Thread> {
             drop_capabilities();
             let mut analyses = Analyses {
                 uses_ranges,
+                symbolizer,
                 ..Analyses::default()
             };
             let mut is_urgent = true;
             while let Ok(Query { place, file }) = received.recv() {
-                if is_urgent && takes_long(&file) {
+                if let Content::File(content) = &file.content
+                    && is_urgent
+                    && takes_long(content)
+                {
                     reset_thread_priority();
                     is_urgent = false;
                 }
-                let answer = analyses.at(place, file).unwrap_or_default();
+                let answer = analyses.at(place, &file).unwrap_or_default();
                 if sender.send((place, answer)).is_err() {
                     return;
                 }
@@ -213,51 +231,94 @@ fn start(uses_ranges: bool) -> Option<Thread> {
 struct Analyses {
     files: FxHashMap<ModuleId, Analyzed>,
     clock: u64,
-    /// Whether unwind information helps to find functions.
+    /// Whether unwind information is used.
     uses_ranges: bool,
+    symbolizer: Arc<Symbolizer>,
+}
+
+/// What was read of a file. It is dropped when others need the memory, and read again.
+struct Part<T> {
+    content: Option<Box<T>>,
+    reads: u32,
+}
+
+impl<T> Default for Part<T> {
+    fn default() -> Self {
+        Self {
+            content: None,
+            reads: 0,
+        }
+    }
+}
+
+impl<T> Part<T> {
+    fn get(&mut self, read: impl FnOnce() -> Option<T>) -> Option<&mut T> {
+        if self.content.is_none() && self.reads < MAX_READS {
+            self.reads += 1;
+            self.content = read().map(Box::new);
+            if self.content.is_none() {
+                self.reads = MAX_READS;
+            }
+        }
+        self.content.as_deref_mut()
+    }
+
+    fn bytes(&self, bytes: impl FnOnce(&T) -> usize) -> usize {
+        self.content.as_deref().map_or(0, bytes)
+    }
 }
 
 #[derive(Default)]
 struct Analyzed {
-    /// `None` also for files that cannot be analyzed.
-    analysis: Option<Box<Analysis>>,
-    reads: u32,
+    call_frames: Part<CallFrameRules>,
+    analysis: Part<Analysis>,
     /// Number of its last use.
     used: u64,
 }
 
 impl Analyzed {
-    fn read(&mut self, file: Arc<File>, uses_ranges: bool) {
-        self.reads += 1;
-        let elf = ElfFile::open_mapped(file).ok();
-        let with_ranges = elf.as_ref().filter(|_| uses_ranges);
-        let ranges = with_ranges.and_then(|elf| elf.function_ranges().ok());
-        let analysis = elf.and_then(|elf| Analysis::new(&elf, ranges.as_ref()));
-        self.analysis = analysis.map(Box::new);
-        if self.analysis.is_none() {
-            self.reads = MAX_READS;
-        }
-    }
-
     fn bytes(&self) -> usize {
-        self.analysis
-            .as_ref()
-            .map_or(0, |analysis| analysis.bytes())
+        self.call_frames.bytes(CallFrameRules::bytes) + self.analysis.bytes(Analysis::bytes)
     }
 }
 
+fn analysis(file: &CodeFile, uses_ranges: bool) -> Option<Analysis> {
+    let Content::File(content) = &file.content else {
+        return None;
+    };
+    let elf = ElfFile::open_mapped(content.clone()).ok()?;
+    let ranges = uses_ranges.then(|| elf.function_ranges().ok()).flatten();
+    Analysis::new(&elf, ranges.as_ref())
+}
+
 impl Analyses {
-    fn at(&mut self, (id, address): Place, file: Arc<File>) -> Option<Answer> {
+    fn at(&mut self, (id, address): Place, file: &CodeFile) -> Option<Answer> {
         self.clock += 1;
         let analyzed = self.files.entry(id).or_default();
         analyzed.used = self.clock;
-        if analyzed.analysis.is_none() && analyzed.reads < MAX_READS {
-            analyzed.read(file, self.uses_ranges);
-        }
-        let analysis = analyzed.analysis.as_mut()?;
-        let answer = Answer {
-            finding: analysis.at(address),
-            near: analysis.checked_near(address),
+        let call_frames = match self.uses_ranges {
+            true => analyzed
+                .call_frames
+                .get(|| CallFrameRules::read(file, &self.symbolizer)),
+            false => None,
+        };
+        let near = call_frames.map_or_else(Vec::new, |rules| rules.near(address));
+        let row = near
+            .iter()
+            .find(|row| (row.start..row.end).contains(&address));
+        let answer = match row.map(|row| row.finding) {
+            Some(finding) => Answer {
+                finding: Some(finding),
+                near,
+            },
+            None => {
+                let read = || analysis(file, self.uses_ranges);
+                let analysis = analyzed.analysis.get(read)?;
+                Answer {
+                    finding: analysis.at(address),
+                    near: analysis.checked_near(address),
+                }
+            }
         };
         self.evict_except(id);
         Some(answer)
@@ -268,12 +329,13 @@ impl Analyses {
         let mut total: usize = self.files.values().map(Analyzed::bytes).sum();
         while total > MAX_BYTES {
             let others = self.files.iter_mut();
-            let others = others.filter(|(id, file)| **id != current && file.analysis.is_some());
+            let others = others.filter(|(id, file)| **id != current && file.bytes() > 0);
             let Some((_, oldest)) = others.min_by_key(|(_, file)| file.used) else {
                 return;
             };
             total -= oldest.bytes();
-            oldest.analysis = None;
+            oldest.call_frames.content = None;
+            oldest.analysis.content = None;
         }
     }
 }

@@ -4,9 +4,10 @@
 //! places; whatever path leads to an instruction, the distance to the return address is the same.
 //! An analysis follows all paths from the start of a function, and checks at its returns that it
 //! found everything where it must be. Functions are analyzed when they are first sampled, once for
-//! all processes.
+//! all processes. If the file or its debug file has a `.debug_frame`, that is used instead.
 
 mod analyst;
+mod call_frames;
 #[cfg(test)]
 mod differential_tests;
 mod entry;

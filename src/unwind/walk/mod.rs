@@ -4,7 +4,10 @@ mod above_page;
 mod other_stack;
 mod step;
 
+use std::sync::Arc;
+
 use framehop::{CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative};
+use perfcollect_symbols::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
 use self::step::{CodeLocation, UnwindSource};
@@ -79,6 +82,12 @@ impl Unwinder {
         };
         unwinder.uncovered.set_waiting(Waiting::Capturing);
         unwinder
+    }
+
+    /// Changes where debug files are searched, whose `.debug_frame` replaces analyses of code. Call
+    /// before the first walk.
+    pub fn set_symbolizer(&mut self, symbolizer: &Arc<Symbolizer>) {
+        self.uncovered.set_symbolizer(symbolizer);
     }
 
     /// Waits longer for analyses of code, as no records arrive any more.

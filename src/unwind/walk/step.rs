@@ -261,7 +261,7 @@ impl Walk<'_> {
             time,
             ..
         } = &mut *self.unwinder;
-        uncovered.source((id, svma), self.process.files.file(id), modules, time)
+        uncovered.source((id, svma), self.process.files, modules, time)
     }
 
     /// Unwinds one frame by the result of an analysis. A call must precede the return address.

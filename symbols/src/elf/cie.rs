@@ -21,8 +21,12 @@ pub(super) fn has_small_cie(eh_frame: &[u8], endian: RunTimeEndian, offset: usiz
         let distance = word(eh_frame, endian, at)?;
         at.checked_sub(usize::try_from(distance).ok()?)
     });
-    let length = cie.and_then(|cie| word(eh_frame, endian, cie));
-    length.is_some_and(|length| length <= MAX_CIE_BYTES)
+    cie.is_some_and(|cie| is_small_cie(eh_frame, endian, cie))
+}
+
+/// Returns whether the CIE at an offset is small.
+pub(super) fn is_small_cie(section: &[u8], endian: RunTimeEndian, offset: usize) -> bool {
+    word(section, endian, offset).is_some_and(|length| length <= MAX_CIE_BYTES)
 }
 
 /// Returns whether all CIEs of `.eh_frame` or `.debug_frame` are small, up to the first corrupt entry.

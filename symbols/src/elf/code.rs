@@ -33,6 +33,12 @@ pub struct ImageSegment {
     pub executable: bool,
 }
 
+/// Returns whether a file is for x86-64.
+pub(super) fn is_x86_64(headers: &Headers) -> bool {
+    let is_little = headers.endian == Endianness::Little;
+    headers.machine == elf::EM_X86_64 && headers.is_64 && is_little
+}
+
 /// The loaded part of an x86-64 file. All addresses are SVMAs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeImage {
@@ -47,10 +53,7 @@ pub struct CodeImage {
 impl CodeImage {
     /// Reads the segments. Returns `None` for other machines than x86-64.
     pub(super) fn read(source: &Source, headers: &Headers) -> Result<Option<Self>, ElfError> {
-        if headers.machine != elf::EM_X86_64
-            || !headers.is_64
-            || headers.endian != Endianness::Little
-        {
+        if !is_x86_64(headers) {
             return Ok(None);
         }
         let loads = headers.segments.iter();

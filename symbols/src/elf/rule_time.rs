@@ -3,9 +3,9 @@
 //! A rule is a program: instructions up to the address, and expressions, which may contain loops.
 
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, DebugFrame, EhFrame,
-    EhFrameHdr, EhFrameOffset, Encoding, EndianSlice, FrameDescriptionEntry, LittleEndian,
-    Operation, RunTimeEndian, UnwindSection,
+    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, EhFrame, EhFrameHdr,
+    EhFrameOffset, Encoding, EndianSlice, FrameDescriptionEntry, LittleEndian, Operation,
+    RunTimeEndian, UnwindSection,
 };
 
 use super::cie::{has_small_cie, has_small_cies};
@@ -30,8 +30,8 @@ impl UnwindSections {
     #[must_use]
     pub fn rule_bytes(&self, address: u64) -> Option<usize> {
         let bases = self.bases();
-        match (&self.eh_frame, &self.eh_frame_hdr, &self.debug_frame) {
-            (Some(section), Some(table), _) => {
+        match (&self.eh_frame, &self.eh_frame_hdr) {
+            (Some(section), Some(table)) => {
                 let eh_frame = eh_frame_of(section);
                 let Some(offset) = fde_offset(table, &bases, address) else {
                     return Some(0);
@@ -42,15 +42,9 @@ impl UnwindSections {
                 let fde = eh_frame.fde_from_offset(&bases, offset, EhFrame::cie_from_offset);
                 fde.map_or(Some(0), |fde| bytes_of(&eh_frame, &bases, &fde))
             }
-            (Some(section), None, _) => has_small_cies(&section.data, LITTLE, false)
+            (Some(section), None) => has_small_cies(&section.data, LITTLE, false)
                 .then(|| longest(&eh_frame_of(section), &bases))?,
-            (None, _, Some(debug_frame)) => {
-                let mut section = DebugFrame::new(&debug_frame.data, LittleEndian);
-                section.set_address_size(ADDRESS_BYTES);
-                has_small_cies(&debug_frame.data, LITTLE, true)
-                    .then(|| longest(&section, &bases))?
-            }
-            (None, _, None) => Some(0),
+            (None, _) => Some(0),
         }
     }
 

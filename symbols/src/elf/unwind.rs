@@ -10,7 +10,7 @@ use super::source::Source;
 use super::{ElfError, check_size};
 
 /// Limit of a section that the loader maps, in bytes. Chromium's `.eh_frame` has 12 MB.
-const MAX_MAPPED_BYTES: u64 = 32 << 20;
+pub(super) const MAX_MAPPED_BYTES: u64 = 32 << 20;
 /// Limit of `.debug_frame`, in bytes. It may be compressed, which Go does. kubelet has 5 MB.
 const MAX_DEBUG_FRAME_BYTES: u64 = 16 << 20;
 /// Limit of `.eh_frame` for the ranges of functions, which are not read while capturing.
@@ -32,8 +32,6 @@ pub struct UnwindSections {
     pub eh_frame: Option<Section>,
     /// The section `.eh_frame_hdr`, or `PT_GNU_EH_FRAME` in a file without section headers.
     pub eh_frame_hdr: Option<Section>,
-    /// The section `.debug_frame`.
-    pub debug_frame: Option<Section>,
     /// The address range of `.text`.
     pub text_range: Option<Range<u64>>,
     /// The address range of `.got`.
@@ -44,26 +42,28 @@ pub(super) fn sections(source: &Source, headers: &Headers) -> Result<UnwindSecti
     Ok(UnwindSections {
         eh_frame: mapped(source, headers, ".eh_frame", MAX_MAPPED_BYTES)?,
         eh_frame_hdr: eh_frame_hdr(source, headers)?,
-        debug_frame: find(headers, b".debug_frame")
-            .map(|header| {
-                read(
-                    source,
-                    headers,
-                    header,
-                    ".debug_frame",
-                    MAX_DEBUG_FRAME_BYTES,
-                )
-            })
-            .transpose()?,
         text_range: range(headers, b".text"),
         got_range: range(headers, b".got"),
     })
+}
+
+/// Reads `.debug_frame`, which the loader does not map.
+pub(super) fn debug_frame(source: &Source, headers: &Headers) -> Result<Option<Section>, ElfError> {
+    let (name, limit) = (".debug_frame", MAX_DEBUG_FRAME_BYTES);
+    let header = find(headers, name.as_bytes());
+    let section = header.map(|header| read(source, headers, header, name, limit));
+    section.transpose()
 }
 
 /// Finds a section that has data.
 fn find<'a>(headers: &'a Headers, name: &[u8]) -> Option<&'a Header> {
     let mut sections = headers.sections.iter();
     sections.find(|section| section.name == name && section.has_data())
+}
+
+/// Returns whether a section has data.
+pub(super) fn has(headers: &Headers, name: &[u8]) -> bool {
+    find(headers, name).is_some()
 }
 
 /// Returns the address range of a section.

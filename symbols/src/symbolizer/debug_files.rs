@@ -268,7 +268,11 @@ impl DebugFiles {
     /// Another user may have placed it by a link, and its names would be in the trace.
     fn check_readable(&self, found: &Stat) -> io::Result<()> {
         let is_public = Mode::from_raw_mode(found.st_mode).contains(Mode::ROTH);
-        match is_public || self.owner == Some(found.st_uid) || !geteuid().is_root() {
+        let is_of_owner = self.owner == Some(found.st_uid);
+        if self.options.of_owner_only && !is_of_owner && found.st_uid != 0 {
+            return Err(io::Error::other("it is of another user"));
+        }
+        match is_public || is_of_owner || !geteuid().is_root() {
             true => Ok(()),
             false => Err(io::Error::other(
                 "not all users may read it, and it is not of the owner of the mapped file",

@@ -14,7 +14,9 @@ use super::{FileIdentity, Options};
 use crate::binding::Aliases;
 use crate::build_id::BuildId;
 use crate::dwarf::{DebugInfo, Detail, SourceFrame};
-use crate::elf::{DebugLink, ElfError, ElfFile, FunctionRanges, LoadSegment};
+use crate::elf::{
+    CallFrames, DebugLink, ElfError, ElfFile, FrameSection, FunctionRanges, LoadSegment,
+};
 use crate::go::GoFunction;
 use crate::memory_budget::{HeldMemory, MemoryUse};
 use crate::process::Root;
@@ -339,6 +341,27 @@ impl FileSymbolizer {
         let _reading = self.debug_files.memory.read();
         let is_whole = |own: &ElfFile| own.has_all_symbols().unwrap_or(false);
         self.own.as_ref().is_some_and(is_whole) || self.debug_file().is_some()
+    }
+
+    /// Reads the rows of `.debug_frame` of the file or of its debug file, or those of `.eh_frame` of
+    /// the debug file if the file itself has none.
+    #[must_use]
+    pub fn call_frames(&self) -> Option<CallFrames> {
+        let _reading = self.debug_files.memory.read();
+        let own = self.own.as_ref()?;
+        let of = |elf: &ElfFile, section| {
+            elf.call_frames(section).unwrap_or_else(|error| {
+                self.debug_files.report(error);
+                None
+            })
+        };
+        of(own, FrameSection::Debug).or_else(|| {
+            let debug = &self.debug_file()?.elf;
+            of(debug, FrameSection::Debug).or_else(|| match own.has_eh_frame() {
+                true => None,
+                false => of(debug, FrameSection::Eh),
+            })
+        })
     }
 
     /// Returns the separate debug file, which is searched if it may add something.
