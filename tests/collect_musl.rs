@@ -210,4 +210,8 @@ fn debug_frames_of_other_users_are_not_used() {
     assert!(all > 500, "{all}");
     assert_eq!(saved.samples_under(&DESCRIBED), 0);
     assert!(stacks.rooted * 10 < all, "{stacks:?}");
+    // rbp leads to one more frame each time, but to no root: one guess is kept, none follows it.
+    let one = saved.samples_under(&["never_called", "spin_in_frame"]);
+    let two = saved.samples_under(&["never_called", "never_called"]);
+    assert!(one * 10 > all * 9 && two == 0, "{one} {two} of {all}");
 }

@@ -1,6 +1,7 @@
 //! Unwinds the stack of one sample.
 
 mod above_page;
+mod guesses;
 mod other_stack;
 mod step;
 
@@ -10,6 +11,7 @@ use framehop::{CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, Unwind
 use perfcollect_symbols::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
+use self::guesses::Guesses;
 use self::step::{CodeLocation, UnwindSource};
 use super::analysis::{Finding, StackSwitch, Waiting};
 use super::chain;
@@ -124,12 +126,14 @@ impl Unwinder {
             first_user: leaf_first.len(),
             leaf_first,
             doubt: None,
+            guesses: Guesses::default(),
             below_absent_page: None,
             switch: None,
         };
         let truncation = match (sample.registers, sample.abi) {
             (Some(registers), _) => {
                 let truncation = walk.unwind_user(registers);
+                walk.drop_unconfirmed(truncation);
                 match walk.keep_rooted(truncation) {
                     Some(ended @ (Truncation::StackCopyEnded | Truncation::AbsentPage)) => {
                         walk.continue_by_frame_pointer(ended)
@@ -270,6 +274,7 @@ struct Walk<'a> {
     first_user: usize,
     /// See [`WalkOutcome::doubt`].
     doubt: Option<(Doubt, CodeAddress)>,
+    guesses: Guesses,
     /// Number of addresses in `leaf_first` below the absent page, once the walk is above it.
     below_absent_page: Option<usize>,
     /// Set by the frame of a function that has changed to another stack.
@@ -362,6 +367,7 @@ impl Walk<'_> {
             if state.sp() <= sp_before {
                 return Some(Truncation::UnwindFailed);
             }
+            self.guesses.end_step(self.leaf_first.len());
             if let Some(live) = self.stack.live_at(state.sp().wrapping_sub(8))
                 && !self.is_still_called(live, frame, sp_before, caller)
             {

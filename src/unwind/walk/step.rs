@@ -108,11 +108,14 @@ impl Walk<'_> {
     }
 
     /// Unwinds one frame by the frame pointer, for code without unwind information.
+    ///
+    /// See [`super::guesses`].
     pub(super) fn by_frame_pointer(
         &mut self,
         frame: FrameAddress,
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
+        self.guesses.add(self.leaf_first.len());
         self.doubt(Doubt::Guessed);
         let stack = self.stack;
         let Unwinder {
@@ -141,7 +144,8 @@ impl Walk<'_> {
         frame: FrameAddress,
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
-        let rule = self.jit_frame(frame.address()).and_then(|frame| frame.rule);
+        let jit_frame = self.jit_frame(frame.address());
+        let rule = jit_frame.and_then(|frame| frame.rule);
         if let Some((rule, certainty)) = rule {
             let mut unwound = *state;
             match self.apply(rule, &mut unwound) {
@@ -159,6 +163,9 @@ impl Walk<'_> {
                 }
                 _ => {}
             }
+        }
+        if jit_frame.is_some() {
+            self.guesses.doubt_if_repeated(self.leaf_first.len());
         }
         self.by_frame_pointer(frame, state)
     }
@@ -331,6 +338,7 @@ impl Walk<'_> {
                 return Ok(caller);
             }
         }
+        self.guesses.doubt_if_repeated(self.leaf_first.len());
         match self.by_frame_pointer(frame, state)? {
             Some(caller) if !self.follows_call(caller) => Err(Error::DidNotAdvance),
             caller => Ok(caller),
