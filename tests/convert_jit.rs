@@ -402,3 +402,44 @@ fn python_with_a_map() {
         saved.stacks
     );
 }
+
+/// The code of the functions shows where the callers are: V8 writes it to the jitdump, and unwind
+/// information of optimized functions.
+#[test]
+fn node_with_a_jitdump_and_stack_copies() {
+    need_machines!();
+    let program = need!(node("--perf-prof"));
+    let options = ["-F", "499", "-k", "mono", "--call-graph", "dwarf,8192"];
+    let recording = Recording::of(&options, &program);
+    let directory = fs::read_dir(recording.directory.path()).unwrap().flatten();
+    let mut names = directory.map(|entry| entry.path());
+    let is_dump = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "dump");
+    let dump = names.find(is_dump).unwrap();
+    let convert = |name: &str| {
+        let output = format!("/{name}");
+        recording.perfcollect_elsewhere(&["convert", "/perf.data", "-o", &output, "-quiet"]);
+        let directory = tempfile::tempdir().unwrap();
+        for kind in ["trace.zip", "nettrace", "flamegraph.svg"] {
+            let file = format!("{name}.{kind}");
+            fs::rename(recording.path(&file), directory.path().join(file)).unwrap();
+        }
+        Saved::open(directory, name)
+    };
+    let with_dump = convert("trace");
+    let stacks = with_dump.summary.quality.stacks;
+    let called = with_dump.samples_under(&["burnBranch"]);
+    assert!(called * 2 > with_dump.summary.samples, "{called}");
+    let doubtful = |saved: &Saved| {
+        let of_jit = saved.summary.quality.doubtful.iter();
+        let of_jit = of_jit.filter(|code| code.name.starts_with("JIT code"));
+        of_jit.map(|code| code.likely + code.guessed).sum::<u64>()
+    };
+    let with_dump = doubtful(&with_dump);
+    assert!(
+        with_dump * 8 < called,
+        "{with_dump} of {called}: {stacks:?}"
+    );
+    fs::remove_file(dump).unwrap();
+    let without = doubtful(&convert("without"));
+    assert!(without * 2 > called, "{without} of {called}");
+}

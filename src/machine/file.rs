@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use perfcollect_symbols::process::{Root, VDSO, vdso_image, without_deleted_suffix};
@@ -17,6 +17,8 @@ use rustix::process::geteuid;
 
 use super::containers::{Containers, Home};
 use super::content::{Content, build_id, identity};
+use super::executable_mappings::{Backing, Maps};
+use super::jit_process::is_jit_dump;
 use super::mapping_info::MappingInfo;
 use super::open_files::{OpenFiles, User};
 use super::proc_fs::file_owner;
@@ -250,6 +252,18 @@ impl FileTable {
     #[must_use]
     pub fn file(&self, id: ModuleId) -> &CodeFile {
         &self.files[id.index()]
+    }
+
+    /// Returns the path of the jitdump that a process has mapped.
+    #[must_use]
+    pub fn jit_dump(&self, maps: &Maps) -> Option<PathBuf> {
+        maps.iter().find_map(|mapping| match mapping.backing {
+            Backing::File(id) => {
+                let path = &self.file(id).path;
+                is_jit_dump(path).then(|| PathBuf::from(OsStr::from_bytes(path)))
+            }
+            Backing::Jit | Backing::DoubleMapped => None,
+        })
     }
 
     /// Returns a shared reference to a file, for use in another thread.

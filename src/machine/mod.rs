@@ -1,12 +1,8 @@
 //! State of the system at the time of a record: processes, threads and executable mappings.
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use jit_process::is_jit_dump;
 use mapping_info::MappingInfo;
 use perfcollect_symbols::process::{MapsLine, VDSO, is_elf, parse_maps, read_maps};
 use rows::{ProcessRow, Rows, ThreadRow};
@@ -339,14 +335,7 @@ impl Machine {
     /// The process has ended, or the recording has neither file.
     pub fn jit_process(&self, pid: Pid) -> io::Result<JitProcess> {
         let process = self.tasks.process(pid);
-        let mut mapped = process.iter().flat_map(|process| process.maps.iter());
-        let dump = mapped.find_map(|mapping| match mapping.backing {
-            Backing::File(id) => {
-                let path = &self.files.file(id).path;
-                is_jit_dump(path).then(|| PathBuf::from(OsStr::from_bytes(path)))
-            }
-            Backing::Jit | Backing::DoubleMapped => None,
-        });
+        let dump = process.and_then(|process| self.files.jit_dump(&process.maps));
         match self.files.recorded() {
             Some(files) => files.jit_process(pid, dump),
             None => JitProcess::of(pid, dump),

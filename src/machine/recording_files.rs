@@ -131,7 +131,7 @@ impl RecordingFiles {
     ///
     /// # Errors
     /// The files are not beside the recording, which may come from another host.
-    pub(super) fn jit_process(&self, pid: Pid, dump: Option<PathBuf>) -> io::Result<JitProcess> {
+    pub fn jit_process(&self, pid: Pid, dump: Option<PathBuf>) -> io::Result<JitProcess> {
         let map = PathBuf::from(format!("perf-{pid}.map"));
         if let Some((beside, owner)) = &self.beside {
             let dump = dump

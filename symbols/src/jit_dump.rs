@@ -267,5 +267,9 @@ fn skip(input: &mut impl Read, bytes: u64) -> io::Result<u64> {
     io::copy(&mut input.by_ref().take(bytes), &mut io::sink())
 }
 
+mod code;
+
+pub use code::{JitDumpCode, JitFunction};
+
 #[cfg(test)]
 mod tests;

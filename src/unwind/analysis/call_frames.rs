@@ -65,7 +65,7 @@ impl CallFrameRules {
 
 /// Returns what a row shows. Returns `None` for the frames of hand-written code that rsp and rbp do
 /// not describe.
-fn finding(row: &CallFrameRow) -> Option<Finding> {
+pub(in crate::unwind) fn finding(row: &CallFrameRow) -> Option<Finding> {
     match row.return_address {
         Saved::Lost => return Some(Finding::Root),
         Saved::AtCfa(-8) => {}

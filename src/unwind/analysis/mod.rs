@@ -32,6 +32,7 @@ pub(super) use function::Row;
 use module::Module;
 
 pub(super) use analyst::{Analyst, Waiting};
+pub(super) use call_frames::finding as finding_of_row;
 pub(super) use finding::StackSwitch;
 pub use finding::{Certainty, Finding};
 pub use function_starts::FunctionStarts;

@@ -1,7 +1,8 @@
 //! Unwind rules for JIT code of runtimes that describe none, from its instructions.
 //!
 //! A function ends with an epilogue: the code that follows an instruction shows how far the stack
-//! pointer is from the return address. The code is read from the process when it is first sampled.
+//! pointer is from the return address. The code is read from the process when it is first sampled; in
+//! a recording, from the jitdump, which may have unwind information, too.
 //! Java is the main case: compiled methods use rbp as any other register.
 
 mod cache;
@@ -11,6 +12,7 @@ mod exit;
 mod path;
 mod processes;
 mod prologue;
+mod recorded;
 mod scan;
 
 use std::time::{Duration, Instant};
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use cache::{Cache, Entry};
 use code::Code;
 use processes::{OpenProcess, Processes};
+use recorded::RecordedCode;
 
 use super::analysis::Certainty;
 use super::managed::SampledProcess;
@@ -46,6 +49,7 @@ pub(super) struct JitFrame {
 pub(super) struct JitCode {
     cache: Cache,
     processes: Processes,
+    recorded: RecordedCode,
     /// Time that the code of users without another bound took.
     taken: Account,
 }
@@ -58,12 +62,23 @@ impl JitCode {
         address: u64,
         time: &mut OwnerTime,
     ) -> Option<JitFrame> {
-        // The processes of a recording have ended, and their pids may be reused.
-        if process.files.recorded().is_some() {
-            return None;
-        }
         let key = (process.process, address);
         let cached = self.cache.get(key);
+        // The processes of a recording have ended, and their pids may be reused.
+        if process.files.recorded().is_some() {
+            let known = |signature| {
+                let same = cached.filter(|entry| entry.signature == signature);
+                same.map(|entry| entry.frame)
+            };
+            let (frame, signature) = self.recorded.at(process, address, known)?;
+            let entry = Entry {
+                frame,
+                signature,
+                epoch: process.epoch,
+            };
+            self.cache.insert(key, entry);
+            return Some(frame);
+        }
         if let Some(entry) = cached.filter(|entry| entry.epoch.holds(process.epoch)) {
             return Some(entry.frame);
         }
@@ -108,6 +123,7 @@ impl JitCode {
     /// Forgets a process that has ended.
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.processes.forget(process);
+        self.recorded.forget(process);
     }
 }
 

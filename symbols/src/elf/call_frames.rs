@@ -103,6 +103,13 @@ impl CallFrames {
         Ok(Self::new(section, kind, bases))
     }
 
+    /// Uses an `.eh_frame` at an address that belongs to no file.
+    pub(crate) fn of_eh_frame(address: u64, data: Vec<u8>) -> Option<Self> {
+        let bases = BaseAddresses::default().set_eh_frame(address);
+        let data = data.into();
+        Self::new(Section { address, data }, FrameSection::Eh, bases)
+    }
+
     /// Returns `None` if no function can be read.
     fn new(section: Section, kind: FrameSection, bases: BaseAddresses) -> Option<Self> {
         if !has_small_cies(&section.data, LITTLE, kind == FrameSection::Debug) {

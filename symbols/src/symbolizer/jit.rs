@@ -111,10 +111,19 @@ impl JitSource {
         })
     }
 
+    /// Opens the jitdump. Returns `None` if the process has mapped none.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or is not that of the process.
+    #[must_use]
+    pub fn open_dump(&self) -> Option<Result<File, JitError>> {
+        Some(self.open(self.dump.as_ref()?))
+    }
+
     /// Returns `None` if the process has mapped no jitdump.
     fn dump(&self, query: &JitQuery<'_>, until: u64) -> Option<Result<JitDump, JitError>> {
         let path = self.dump.as_ref()?;
-        Some(self.open(path).and_then(|file| {
+        Some(self.open_dump()?.and_then(|file| {
             let input = BufReader::with_capacity(BUFFER_BYTES, query.reader(file));
             let dump = JitDump::read(input, until);
             dump.map_err(|error| match &error {
