@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perfcollect::trace::NoticeKind;
 use rustix::process::{Signal, geteuid};
@@ -117,6 +117,47 @@ int main(void) {
     fflush(stdout);
     NAME();
 }
+"#;
+
+/// JIT code of a user: a chain of jumps without end, whose other bytes another thread changes. The
+/// stack looks as if other code had called it. Tiny, overlapping functions: a million in the perf map,
+/// 200 000 with code in the jitdump.
+const JIT_CODE: &str = r#"
+import ctypes, mmap, os, struct, sys, threading
+SIZE, JUMPS = 1 << 20, 1 << 14
+code = mmap.mmap(-1, SIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+start = ctypes.addressof(ctypes.c_char.from_buffer(code))
+pid = os.getpid()
+functions = [(start + number * 7 % SIZE, number * 5 % 61 + 1) for number in range(1000000)]
+with open("/tmp/perf-%d.map" % pid, "w") as map:
+    map.writelines("%x %x planted%d\n" % (at, size, number) for number, (at, size) in enumerate(functions))
+dump = open("jit-%d.dump" % pid, "w+b")
+dump.write(struct.pack("<6I2Q", 0x4a695444, 1, 40, 62, 0, pid, 0, 0))
+loads = [struct.pack("<2IQ2I4Q", 0, 64 + size, 1, pid, pid, at, at, size, 0) + b"in_dump\0" + b"\xc3" * size for at, size in functions[:200000]]
+dump.write(b"".join(loads))
+dump.flush()
+mapped = mmap.mmap(dump.fileno(), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)
+del functions, loads
+# In each 16 bytes: a conditional jump, never taken, to bytes that change; a jump; these bytes.
+for number in range(JUMPS):
+    at, to = number * 16, (number * 5 + 1) % JUMPS * 16
+    code[at:at + 16] = b"\x0f\x82" + struct.pack("<i", to + 5 - at) + b"\xe9" + struct.pack("<i", to - at - 11) + b"\xe8" + bytes(4)
+# mov rax, (address after a call); push rax, 8 times; mov rbp, rsp; clc; jmp to the chain
+entry = JUMPS * 16
+fake = b"\x48\xb8" + struct.pack("<Q", start + 16)
+code[entry:entry + 64] = (fake + b"\x50" * 8 + b"\x48\x89\xe5\xf8\xe9" + struct.pack("<i", -(entry + 27))).ljust(64, b"\xcc")
+def change():
+    forms = [b"\xe8\0\0\0\0", b"\x5d\xc3\x90\x90\x90", b"\xc9\xc3\x90\x90\x90"]
+    while True:
+        for form in forms:
+            code[11:16] = form
+            for at in range(16 * 64 + 11, JUMPS * 16, 16 * 97):
+                code[at:at + 5] = form
+threading.Thread(target=ctypes.CFUNCTYPE(None)(start + entry), daemon=True).start()
+threading.Thread(target=change, daemon=True).start()
+print('{"event":"ready","pid":%d}' % pid, flush=True)
+while True:
+    sys.stdin.read()
 "#;
 
 /// Maps one file by many paths, then many files, below the first argument.
@@ -471,4 +512,58 @@ fn a_runtime_that_sends_without_end_neither_ends_a_capture_nor_fills_the_disk() 
     );
     let lost = saved.notices(NoticeKind::EventsLost);
     assert!(lost.len() == 1 && saved.notices(NoticeKind::DiskSpace).is_empty());
+}
+
+/// Its code is read while samples are taken, and its files at the end.
+#[test]
+fn jit_code_of_a_user_delays_no_capture_and_has_no_certain_callers() {
+    need_capture!();
+    for command in ["cc", "python3"] {
+        need_command!(command);
+    }
+    let public = PublicDirectory::new();
+    compile_spin(public.path(), "program", "own_work", &[]);
+    let mut attacker = Command::new(AS_NOBODY[0]);
+    attacker
+        .args(&AS_NOBODY[1..])
+        .args(["sh", "-c", "cd \"$1\" && exec python3 -c \"$0\"", JIT_CODE])
+        .arg(public.path());
+    let attacker = Workload::start(&mut attacker);
+    let victim = Workload::start(&mut Command::new(public.path().join("program")));
+    let directory = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let pids = format!("{},{}", attacker.pid(), victim.pid());
+    let options = ["collect", "x", "-quiet", "-collectsec", "2", "-pid", &pids];
+    run_perfcollect(options, directory.path(), LIMIT * 3).expect_success();
+    let elapsed = start.elapsed();
+    let [attacker, victim] = [attacker, victim].map(|workload| workload.pid());
+    let _ = fs::remove_file(format!("/tmp/perf-{attacker}.map"));
+    let saved = Saved::open(directory, "x");
+    let quality = &saved.summary.quality;
+    // The files of a user are read for 30 s.
+    assert!(elapsed < LIMIT, "{elapsed:?}");
+    let losses = &quality.losses;
+    assert!(losses.lost() * 10 < losses.samples_seen, "{losses:?}");
+    assert!(samples_in(&saved, victim, "own_work") > 100);
+    // No jump ever returns, so that no analysis can check where a caller is.
+    let id = format!("({attacker})");
+    let is_jit = |frame: &&String| frame.ends_with("_[j]");
+    let in_chain = saved
+        .stacks
+        .iter()
+        .filter(|(stack, _)| stack[0].ends_with(&id) && stack.last().as_ref().is_some_and(is_jit));
+    let with_caller = in_chain
+        .clone()
+        .filter(|(stack, _)| stack.iter().filter(is_jit).count() > 1);
+    let [in_chain, with_caller] = [
+        in_chain.map(|(_, samples)| samples).sum::<u64>(),
+        with_caller.map(|(_, samples)| samples).sum(),
+    ];
+    let name = format!("JIT code of process {attacker}");
+    let doubtful = quality.doubtful.iter().filter(|code| code.name == name);
+    let doubtful: u64 = doubtful.map(|code| code.likely + code.guessed).sum();
+    assert!(
+        in_chain > 100 && with_caller <= doubtful,
+        "{with_caller} of {in_chain}: {doubtful}"
+    );
 }
