@@ -14,9 +14,12 @@ mod managed;
 mod module;
 mod modules;
 mod owner_time;
+mod path;
 mod rule;
 mod signal;
 mod stack_copy;
+#[cfg(test)]
+mod test_elf;
 mod uncovered;
 mod walk;
 

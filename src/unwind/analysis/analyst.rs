@@ -339,3 +339,123 @@ impl Analyses {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::unwind::analysis::Certainty;
+    use crate::unwind::rule::{Base, UnwindRule};
+    use crate::unwind::test_elf::elf;
+
+    const ID: ModuleId = ModuleId(0);
+    /// An instruction after a `push` in the file of [`small_file`].
+    const AFTER_PUSH: u64 = 0x141;
+
+    fn file_of(bytes: &[u8]) -> Arc<File> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file.into()
+    }
+
+    /// Returns a file with a function that calls another one.
+    fn small_file() -> Arc<File> {
+        let mut bytes = elf(0);
+        // Instructions start at their first byte only after code.
+        bytes[0x80..0x140].fill(0x90);
+        // call 0x140; ret
+        bytes[0x100..0x106].copy_from_slice(&[0xe8, 0x3b, 0, 0, 0, 0xc3]);
+        // push rbp; pop rbp; ret
+        bytes[0x140..0x143].copy_from_slice(&[0x55, 0x5d, 0xc3]);
+        file_of(&bytes)
+    }
+
+    fn checked_frame() -> Option<Finding> {
+        let rule = UnwindRule::new(Base::Rsp, 16, Some(-16));
+        rule.map(|rule| Finding::Caller(rule, Certainty::Checked))
+    }
+
+    #[test]
+    fn answers_for_an_instruction_and_those_near() {
+        let mut analyst = Analyst::default();
+        let answer = analyst.query((ID, AFTER_PUSH), &small_file()).unwrap();
+        assert_eq!(answer.finding, checked_frame());
+        let starts: Vec<_> = answer.near.iter().map(|row| row.start).collect();
+        assert_eq!(starts, [0x141, 0x140, 0x142]);
+        assert!(analyst.pending.is_empty());
+    }
+
+    #[test]
+    fn a_file_without_code_has_no_finding() {
+        let mut analyst = Analyst::default();
+        let answer = analyst.query((ID, 0x100), &file_of(b"no ELF file"));
+        let answer = answer.unwrap();
+        assert!(answer.finding.is_none() && answer.near.is_empty());
+    }
+
+    #[test]
+    fn late_answers_are_kept_for_the_next_query() {
+        let mut analyst = Analyst::default();
+        analyst.set_waiting(Waiting::Capturing);
+        // All of the time was used.
+        analyst.waited = Some((Instant::now(), Duration::from_secs(3600)));
+        let file = small_file();
+        let start = Instant::now();
+        let mut answer = analyst.query((ID, AFTER_PUSH), &file);
+        let mut queries = 1;
+        while answer.is_none() && start.elapsed() < Duration::from_secs(60) {
+            assert!(analyst.pending.contains(&(ID, AFTER_PUSH)));
+            thread::sleep(Duration::from_millis(1));
+            // Another query takes the answers that have come.
+            let _ = analyst.query((ID, 0x100), &file);
+            answer = analyst.query((ID, AFTER_PUSH), &file);
+            queries += 1;
+        }
+        assert!(queries > 1);
+        assert_eq!(answer.unwrap().finding, checked_frame());
+    }
+
+    #[test]
+    fn pending_queries_are_limited() {
+        let mut analyst = Analyst::default();
+        analyst.set_waiting(Waiting::Capturing);
+        analyst.waited = Some((Instant::now(), Duration::from_secs(3600)));
+        analyst.pending = (0..MAX_PENDING as u64)
+            .map(|at| (ModuleId(1), at))
+            .collect();
+        assert!(analyst.query((ID, AFTER_PUSH), &small_file()).is_none());
+        assert!(!analyst.pending.contains(&(ID, AFTER_PUSH)));
+    }
+
+    #[test]
+    fn waits_are_short_while_capturing() {
+        let now = Instant::now();
+        let mut analyst = Analyst::default();
+        assert_eq!(analyst.patience(now), None);
+        analyst.set_waiting(Waiting::Capturing);
+        assert_eq!(analyst.patience(now), Some(WAIT));
+        analyst.waited = Some((now, FIRST_WAITS));
+        assert_eq!(analyst.patience(now), Some(Duration::ZERO));
+        let later = now + WAIT * WAITING_SHARE / 2;
+        assert_eq!(analyst.patience(later), Some(WAIT / 2));
+        analyst.set_waiting(Waiting::Last);
+        assert_eq!(analyst.patience(now), Some(LAST_WAITS));
+        analyst.waited = Some((now, LAST_WAITS));
+        assert_eq!(analyst.patience(later), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn analyses_are_dropped_but_not_for_ever() {
+        let mut analyses = Analyses::default();
+        let file = small_file();
+        for read in 1..=MAX_READS {
+            let answer = analyses.at((ID, AFTER_PUSH), file.clone()).unwrap();
+            assert_eq!(answer.finding, checked_frame());
+            assert_eq!(analyses.files[&ID].reads, read);
+            analyses.files.get_mut(&ID).unwrap().analysis = None;
+        }
+        // It was read often enough.
+        assert!(analyses.at((ID, AFTER_PUSH), file).is_none());
+    }
+}

@@ -33,6 +33,11 @@ pub struct StackSwitch {
 }
 
 impl Finding {
+    /// Returns whether it is certain.
+    pub(super) fn is_checked(&self) -> bool {
+        !matches!(self, Self::Caller(_, Certainty::Likely))
+    }
+
     /// Lowers the certainty. A root that is not certain is none.
     pub(super) fn doubted(self) -> Option<Self> {
         match self {

@@ -25,21 +25,36 @@ impl Module {
     /// Reads the code of a file. Returns `None` if it cannot be analyzed.
     pub(super) fn read(elf: &ElfFile, ranges: Option<&FunctionRanges>) -> Option<Self> {
         let image = elf.code_image().ok()??;
-        let mut sweep = Sweep::new(&image);
         let ranges = ranges.into_iter().flat_map(FunctionRanges::iter);
-        let starts = Starts::new(elf, &image, &sweep, ranges.map(|range| range.start));
+        let symbols = elf.symbols().ok();
+        let symbols = symbols.iter().flat_map(|symbols| symbols.iter());
+        Some(Self::of(
+            image,
+            ranges.map(|range| range.start),
+            symbols.map(|symbol| (symbol.start, symbol.name)),
+        ))
+    }
+
+    /// Finds the starts of functions, besides those in `ranges` and `symbols`.
+    fn of<'a>(
+        image: CodeImage,
+        ranges: impl Iterator<Item = u64>,
+        symbols: impl Iterator<Item = (u64, &'a [u8])>,
+    ) -> Self {
+        let mut sweep = Sweep::new(&image);
+        let starts = Starts::new(&image, &sweep, ranges, symbols);
         let mut entrances = std::mem::take(&mut sweep.jumps);
         entrances.retain(|(target, source)| {
             !starts.has(*target) && starts.before(*target) != starts.before(*source)
         });
         entrances.sort_unstable();
         entrances.shrink_to_fit();
-        Some(Self {
+        Self {
             image,
             sweep,
             starts,
             entrances,
-        })
+        }
     }
 
     /// Returns the sources of jumps from other functions to the addresses of a range, that to the
@@ -77,4 +92,22 @@ impl Module {
             .sum();
         image + self.sweep.bytes() + self.starts.bytes() + self.entrances.len() * 16
     }
+}
+
+/// Returns the module of a file that has only some code at an address.
+#[cfg(test)]
+pub(super) fn module_of(start: u64, code: &[u8]) -> Module {
+    use perfcollect_symbols::elf::ImageSegment;
+
+    let segment = ImageSegment {
+        address: start,
+        executable: true,
+        data: code.to_vec(),
+    };
+    let image = CodeImage {
+        segments: vec![segment],
+        entry: 0,
+        pointers: Vec::new(),
+    };
+    Module::of(image, std::iter::empty(), std::iter::empty())
 }

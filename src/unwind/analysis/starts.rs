@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use iced_x86::InstructionInfoFactory;
-use perfcollect_symbols::elf::{CodeImage, ElfFile};
+use perfcollect_symbols::elf::CodeImage;
 
 use super::entry::can_be_entry;
 use super::no_return;
@@ -67,11 +67,12 @@ pub(super) struct Starts {
 
 impl Starts {
     /// Collects the starts. `ranges` are those of the unwind information that is used.
-    pub(super) fn new(
-        elf: &ElfFile,
+    /// `symbols` are those of functions: start and name.
+    pub(super) fn new<'a>(
         image: &CodeImage,
         sweep: &Sweep,
         ranges: impl Iterator<Item = u64>,
+        symbols: impl Iterator<Item = (u64, &'a [u8])>,
     ) -> Self {
         let mut strong: Vec<u64> = ranges.collect();
         strong.extend(&sweep.calls);
@@ -87,12 +88,10 @@ impl Starts {
         let mut no_return: HashSet<u64> = called
             .filter(|start| no_return::never_returns(image, *start))
             .collect();
-        if let Ok(symbols) = elf.symbols() {
-            for symbol in symbols.iter() {
-                strong.push(symbol.start);
-                if never_returns(symbol.name) {
-                    no_return.insert(symbol.start);
-                }
+        for (start, name) in symbols {
+            strong.push(start);
+            if never_returns(name) {
+                no_return.insert(start);
             }
         }
         strong.retain(|start| image.code_at(*start).is_some());

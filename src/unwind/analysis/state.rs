@@ -248,3 +248,131 @@ impl State {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the state after a frame was made: rbx at -16 is saved, and 16 bytes are free.
+    fn framed() -> State {
+        let mut state = State::entry();
+        state.move_stack_pointer(-8);
+        state.store(Value::Cfa(-16), 8, Value::Entry(RBX));
+        state.move_stack_pointer(-16);
+        state
+    }
+
+    #[test]
+    fn a_function_returns_with_what_it_entered_with() {
+        assert!(State::entry().can_return());
+        assert!(!framed().can_return());
+        for register in CALLEE_SAVED {
+            let mut state = State::entry();
+            state.set(register, Value::Constant(1));
+            assert!(!state.can_return(), "{register}");
+            state.set(register, Value::Entry(register));
+            assert!(state.can_return());
+        }
+        let mut state = State::entry();
+        state.set(RAX, Value::Constant(1));
+        assert!(state.can_return());
+    }
+
+    #[test]
+    fn saved_registers_are_found_above_the_stack_pointer_only() {
+        let mut state = framed();
+        assert_eq!(state.saved(RBX), Some(-16));
+        assert_eq!(state.saved(RBP), None);
+        // A copy nearer to the CFA is not overwritten as soon.
+        state.store(Value::Cfa(-24), 8, Value::Entry(RBX));
+        assert_eq!(state.saved(RBX), Some(-16));
+        state.set(RBX, Value::Unknown);
+        state.move_stack_pointer(24);
+        assert_eq!(state.saved(RBX), None);
+        assert!(state.has_entry_value(RBX));
+    }
+
+    #[test]
+    fn stores_replace_overlapped_words() {
+        for (offset, size, is_kept) in [
+            (-24, 8, true),
+            (-23, 8, false),
+            (-9, 1, false),
+            (-8, 8, true),
+            (-32, 64, false),
+            (i64::MIN, usize::MAX, false),
+            (i64::MAX, 8, true),
+        ] {
+            let mut state = framed();
+            state.store(Value::Cfa(offset), size, Value::Unknown);
+            let word = state.load(Value::Cfa(-16));
+            assert_eq!(word == Value::Entry(RBX), is_kept, "{offset} {size}");
+        }
+        // Words relative to another address are others.
+        let mut state = framed();
+        state.store(Value::Aligned(-16), 8, Value::Constant(1));
+        state.store(Value::Unknown, 8, Value::Constant(1));
+        assert_eq!(state.load(Value::Cfa(-16)), Value::Entry(RBX));
+        assert_eq!(state.load(Value::Aligned(-16)), Value::Constant(1));
+        assert_eq!(state.load(Value::Unknown), Value::Unknown);
+    }
+
+    #[test]
+    fn words_are_limited() {
+        let mut state = State::entry();
+        for word in 0..2 * MAX_SLOTS as i64 {
+            state.store(Value::Cfa(-16 - 8 * word), 8, Value::Constant(1));
+        }
+        assert_eq!(state.weight(), 1 + MAX_SLOTS);
+    }
+
+    #[test]
+    fn a_join_keeps_what_both_states_have() {
+        let (mut state, mut other) = (framed(), framed());
+        other.set(RBP, Value::Constant(0));
+        other.store(Value::Cfa(-24), 8, Value::Constant(1));
+        state.compared = Some(3);
+        state.join(&other);
+        assert_eq!(state.get(RBP), Value::Unknown);
+        assert_eq!(state.get(RBX), Value::Entry(RBX));
+        assert_eq!(state.saved(RBX), Some(-16));
+        assert_eq!(state.load(Value::Cfa(-24)), Value::Unknown);
+        assert_eq!(state.compared, None);
+        let known = state.clone();
+        state.join(&known);
+        assert_eq!(state, known);
+    }
+
+    #[test]
+    fn only_one_address_is_unknown() {
+        let mut state = framed();
+        state.lose_stack_pointer();
+        state.set(RAX, Value::Aligned(8));
+        state.store(Value::Aligned(-8), 8, Value::Cfa(0));
+        assert_eq!(state.aligned_links().next(), Some((-8, 0)));
+        // rbp does not depend on it, so a new one replaces it.
+        state.lose_stack_pointer();
+        assert_eq!(state.get(RAX), Value::Unknown);
+        assert_eq!(state.aligned_links().next(), None);
+        assert_eq!(state.saved(RBX), Some(-16));
+        // A frame pointer keeps it.
+        state.set(RBP, Value::Aligned(0));
+        state.store(Value::Aligned(-8), 8, Value::Cfa(0));
+        state.lose_stack_pointer();
+        assert_eq!(state.get(RSP), Value::Unknown);
+        assert_eq!(state.aligned_links().next(), Some((-8, 0)));
+    }
+
+    #[test]
+    fn addresses_do_not_overflow() {
+        assert_eq!(Value::Cfa(i64::MIN).plus(-1), Value::Unknown);
+        assert_eq!(Value::Aligned(i64::MAX).plus(1), Value::Unknown);
+        assert_eq!(Value::Constant(0).plus(-1), Value::Constant(u64::MAX));
+        assert_eq!(Value::Entry(RBX).plus(0), Value::Entry(RBX));
+        assert_eq!(Value::Entry(RBX).plus(8), Value::Unknown);
+        let mut state = State::entry();
+        state.set(RSP, Value::Cfa(i64::MIN));
+        state.move_stack_pointer(-8);
+        assert_eq!(state.get(RSP), Value::Aligned(0));
+    }
+}

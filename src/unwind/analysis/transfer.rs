@@ -1,7 +1,10 @@
 //! What an instruction does to the registers and the stack.
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{
+    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
 
+use super::control_flow::{is_call_of_next, is_system_call};
 use super::state::{RBP, RSP, State, Value};
 
 /// Applies instructions to states. It caches what iced-x86 allocates.
@@ -14,10 +17,15 @@ impl Default for Transfer {
 }
 
 impl Transfer {
-    /// Changes the state before an instruction to that after it. Calls are not included.
+    /// Changes the state before an instruction to that after it. A called function returns.
     pub(super) fn apply(&mut self, instruction: &Instruction, state: &mut State) {
-        if !moves_value(instruction, state) {
-            self.kill_written(instruction, state);
+        match instruction.flow_control() {
+            _ if is_call_of_next(instruction) => state.move_stack_pointer(-8),
+            FlowControl::Call | FlowControl::IndirectCall if !is_system_call(instruction) => {
+                state.call();
+            }
+            _ if moves_value(instruction, state) => {}
+            _ => self.kill_written(instruction, state),
         }
     }
 
@@ -180,14 +188,17 @@ fn moves_value(instruction: &Instruction, state: &mut State) -> bool {
             let value = state.get(number).plus(amount);
             state.set(number, value);
         }
-        Mnemonic::Leave => {
+        Mnemonic::Leave if instruction.code() == Code::Leaveq => {
             let frame = state.get(RBP);
             state.set(RSP, frame);
             let value = state.load(frame);
             state.move_stack_pointer(8);
             state.set(RBP, value);
         }
-        Mnemonic::Enter => {
+        Mnemonic::Enter
+            if instruction.code() == Code::Enterq_imm16_imm8
+                && instruction.immediate8_2nd() == 0 =>
+        {
             state.move_stack_pointer(-8);
             state.store(state.get(RSP), 8, state.get(RBP));
             state.set(RBP, state.get(RSP));
@@ -226,3 +237,7 @@ pub(in crate::unwind) fn is_immediate(kind: OpKind) -> bool {
             | OpKind::Immediate32to64
     )
 }
+
+#[cfg(test)]
+#[path = "transfer_tests.rs"]
+mod tests;

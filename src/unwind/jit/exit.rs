@@ -2,7 +2,7 @@
 
 use iced_x86::{Instruction, OpKind, Register};
 
-use super::path::{Address, FramePointer, Path};
+use crate::unwind::path::{Address, FramePointer, Path};
 use crate::unwind::rule::{Base, UnwindRule};
 
 /// Bytes from the frame pointer to the word that contains the caller's stack pointer, in frames of
@@ -10,11 +10,6 @@ use crate::unwind::rule::{Base, UnwindRule};
 const SENDER_SP: i32 = -8;
 
 impl Path {
-    /// Returns the rule at the start if the path returns here.
-    pub(super) fn returned(&self) -> Option<UnwindRule> {
-        self.rule(self.sp?)
-    }
-
     /// Returns the rule at the start if the path ends with a jump.
     pub(super) fn jumped(&self, jump: &Instruction) -> Option<UnwindRule> {
         if self.is_dispatch(jump) || self.is_sender {
@@ -94,18 +89,5 @@ impl Path {
             }
             _ => None,
         }
-    }
-
-    /// Returns the rule if the return address is at an address.
-    fn rule(&self, return_address: Address) -> Option<UnwindRule> {
-        let cfa = return_address.plus(8)?;
-        let saved = match self.bp {
-            FramePointer::Same => None,
-            FramePointer::Saved(at) if at.base == cfa.base => {
-                Some(at.offset.checked_sub(cfa.offset)?)
-            }
-            _ => return None,
-        };
-        UnwindRule::new(cfa.base, cfa.offset, saved)
     }
 }

@@ -9,7 +9,6 @@ mod cache;
 mod calls;
 mod code;
 mod exit;
-mod path;
 mod processes;
 mod prologue;
 mod recorded;

@@ -6,9 +6,9 @@ use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, 
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use super::code::Code;
-use super::path::Path;
 use crate::dotnet::Memory;
 use crate::unwind::analysis::is_near;
+use crate::unwind::path::Path;
 use crate::unwind::rule::UnwindRule;
 
 /// Limit of decoded instructions: some 30 µs.

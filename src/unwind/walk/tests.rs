@@ -4,27 +4,13 @@ use super::*;
 use crate::machine::{Backing, CodeFile, Content, FileTable, Maps};
 use crate::perf::{Layout, Record};
 use crate::trace::{ModuleId, Nanos, Pid, ProcessId};
+use crate::unwind::test_elf::elf;
 
 const TEXT: u64 = 0x7000_0000;
 const STACK: u64 = 0x7fff_0000;
 /// IP, TID, TIME, CALLCHAIN, CPU, PERIOD, REGS_USER, STACK_USER.
 const SAMPLE_TYPE: u64 = 0x31a7;
 const USER_REGS: u64 = 0x1c0;
-
-/// Builds an ELF file with one executable segment: one page with the SVMA `address`.
-fn elf(address: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 4096];
-    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-    put(0, b"\x7fELF\x02\x01\x01");
-    put(16, &[3, 0, 62, 0, 1, 0, 0, 0]); // ET_DYN, x86-64, version 1
-    put(32, &64_u64.to_le_bytes()); // program headers
-    put(52, &[64, 0, 56, 0, 1, 0]); // header sizes, one program header
-    put(64, &[1, 0, 0, 0, 5, 0, 0, 0]); // PT_LOAD, r-x
-    put(80, &address.to_le_bytes());
-    put(96, &4096_u64.to_le_bytes());
-    put(104, &4096_u64.to_le_bytes());
-    bytes
-}
 
 /// Builds the same file with an `.eh_frame` at 2048, which covers only the function at 16..32.
 fn elf_with_unwind_information() -> Vec<u8> {

@@ -2,8 +2,8 @@
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
-use crate::unwind::analysis::is_immediate;
-use crate::unwind::rule::Base;
+use super::analysis::is_immediate;
+use super::rule::{Base, UnwindRule};
 
 /// An address relative to a register at the start of the path: rsp or rbp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,5 +232,23 @@ impl Path {
             }) if offset < 0 => FramePointer::Unknown,
             Some(address) => FramePointer::Saved(address),
         }
+    }
+
+    /// Returns the rule at the start if the path returns here.
+    pub(super) fn returned(&self) -> Option<UnwindRule> {
+        self.rule(self.sp?)
+    }
+
+    /// Returns the rule at the start if the return address is at an address.
+    pub(super) fn rule(&self, return_address: Address) -> Option<UnwindRule> {
+        let cfa = return_address.plus(8)?;
+        let saved = match self.bp {
+            FramePointer::Same => None,
+            FramePointer::Saved(at) if at.base == cfa.base => {
+                Some(at.offset.checked_sub(cfa.offset)?)
+            }
+            _ => return None,
+        };
+        UnwindRule::new(cfa.base, cfa.offset, saved)
     }
 }
