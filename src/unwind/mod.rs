@@ -5,6 +5,7 @@
 
 mod analysis;
 mod chain;
+mod covered_code;
 mod go;
 #[cfg(test)]
 mod go_tests;

@@ -70,26 +70,31 @@ impl RuleTime {
 
 impl Modules {
     fn file(&mut self, id: ModuleId, file: &CodeFile, time: &mut OwnerTime) -> Option<&mut File> {
-        if self.slots.len() <= id.index() {
-            self.slots.resize_with(id.index() + 1, Slot::default);
+        if matches!(self.slots.get(id.index()), None | Some(Slot::Unread)) {
+            self.open(id, file, time);
         }
-        let slot = &mut self.slots[id.index()];
-        if matches!(slot, Slot::Unread) {
-            let owner = Owner::of_file(file, None);
-            *slot = match time.charge(owner, || Segments::read(&file.content)) {
-                Some(segments) => Slot::Read(File {
-                    owner,
-                    segments,
-                    module: None,
-                    used: 0,
-                }),
-                None => Slot::Unusable,
-            };
-        }
-        match slot {
+        match self.slots.get_mut(id.index())? {
             Slot::Read(file) => Some(file),
             Slot::Unread | Slot::Unusable => None,
         }
+    }
+
+    #[cold]
+    fn open(&mut self, id: ModuleId, file: &CodeFile, time: &mut OwnerTime) {
+        let owner = Owner::of_file(file, None);
+        let slot = match time.charge(owner, || Segments::read(&file.content)) {
+            Some(segments) => Slot::Read(File {
+                owner,
+                segments,
+                module: None,
+                used: 0,
+            }),
+            None => Slot::Unusable,
+        };
+        if self.slots.len() <= id.index() {
+            self.slots.resize_with(id.index() + 1, Slot::default);
+        }
+        self.slots[id.index()] = slot;
     }
 
     /// Returns the load segments of a file.
@@ -167,17 +172,25 @@ impl Modules {
         cached.used = clock;
         let owner = cached.owner;
         if cached.module.is_none() {
-            let read = || ElfModule::read(&file.content, owner.is_none());
-            let mut module = time.read(owner, read)??;
-            if owner.is_some() && module.bytes() > MAX_OWNER_BYTES {
-                module = ElfModule::default();
-            }
-            let bytes = module.bytes();
-            cached.module = Some(Box::new(module));
-            self.bytes += bytes;
-            time.charge(owner, || self.evict_except(id, owner));
+            self.read_module(id, file, time)?;
         }
         Some(owner)
+    }
+
+    #[cold]
+    fn read_module(&mut self, id: ModuleId, file: &CodeFile, time: &mut OwnerTime) -> Option<()> {
+        let cached = self.file(id, file, time)?;
+        let owner = cached.owner;
+        let read = || ElfModule::read(&file.content, owner.is_none());
+        let mut module = time.read(owner, read)??;
+        if owner.is_some() && module.bytes() > MAX_OWNER_BYTES {
+            module = ElfModule::default();
+        }
+        let bytes = module.bytes();
+        cached.module = Some(Box::new(module));
+        self.bytes += bytes;
+        time.charge(owner, || self.evict_except(id, owner));
+        Some(())
     }
 
     fn rule_time(

@@ -9,14 +9,15 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
 use super::analysis::{Analyst, Finding, Row, Waiting};
-use super::module::Coverage;
+use super::covered_code::CoveredCode;
+use super::module::{Coverage, ElfModule};
 use super::modules::Modules;
 use super::owner_time::OwnerTime;
 use crate::machine::{Content, FileTable};
 use crate::trace::ModuleId;
 
-/// Number of slots of the cache. Stacks of a server contain some thousand distinct instructions.
-const ENTRIES: usize = 1 << 14;
+/// Maximum number of cached sources. The cache is cleared when it is full.
+const MAX_SOURCES: usize = 1 << 14;
 /// Maximum number of cached return addresses. The cache is cleared when it is full.
 const MAX_CALLS: usize = 1 << 14;
 /// Maximum number of findings near instructions, about. They are forgotten when there are more.
@@ -38,13 +39,6 @@ pub(super) enum Source {
     Analysis(Finding),
     /// By the frame pointer: nothing is known.
     None,
-}
-
-#[derive(Clone, Copy)]
-struct Cached {
-    svma: u64,
-    id: ModuleId,
-    source: Source,
 }
 
 /// Checked findings of code near instructions that were analyzed.
@@ -72,8 +66,12 @@ impl Near {
 }
 
 /// Sources of unwind rules by instruction.
+#[derive(Default)]
 pub(super) struct Uncovered {
-    cache: Box<[Option<Cached>]>,
+    /// Instructions that have nothing but unwind information.
+    covered: CoveredCode,
+    /// Sources of the others.
+    sources: FxHashMap<(ModuleId, u64), Source>,
     /// Analyzes files that may take any time, and the others.
     analysts: [Analyst; 2],
     near: Near,
@@ -83,20 +81,6 @@ pub(super) struct Uncovered {
     is_pending: bool,
     /// Whether a call precedes an address.
     calls: FxHashMap<(ModuleId, u64), bool>,
-}
-
-impl Default for Uncovered {
-    fn default() -> Self {
-        Self {
-            cache: vec![None; ENTRIES].into(),
-            analysts: Default::default(),
-            near: Near::default(),
-            #[cfg(test)]
-            hides: false,
-            is_pending: false,
-            calls: FxHashMap::default(),
-        }
-    }
 }
 
 impl Uncovered {
@@ -128,6 +112,13 @@ impl Uncovered {
         std::mem::take(&mut self.is_pending)
     }
 
+    /// Returns whether an instruction is known to be unwound by the unwind information of its file,
+    /// and by nothing else.
+    #[inline]
+    pub(super) fn is_covered(&self, place: (ModuleId, u64)) -> bool {
+        self.covered.has(place)
+    }
+
     /// Returns how to unwind an instruction.
     pub(super) fn source(
         &mut self,
@@ -136,13 +127,11 @@ impl Uncovered {
         modules: &mut Modules,
         time: &mut OwnerTime,
     ) -> Source {
-        let mixed = (svma ^ u64::from(id.0) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let index = (mixed >> (u64::BITS - ENTRIES.trailing_zeros())) as usize;
-        if let Some(Some(cached)) = self.cache.get(index)
-            && cached.svma == svma
-            && cached.id == id
-        {
-            return cached.source;
+        if self.is_covered((id, svma)) {
+            return Source::UnwindInformation;
+        }
+        if let Some(source) = self.sources.get(&(id, svma)) {
+            return *source;
         }
         let file = files.file(id);
         let Some(coverage) = modules.coverage(id, file, svma, time) else {
@@ -173,9 +162,17 @@ impl Uncovered {
             }
             _ => Source::UnwindInformation,
         };
-        if let Some(slot) = self.cache.get_mut(index) {
-            *slot = Some(Cached { svma, id, source });
+        let has_no_other = |module: &ElfModule| module.instruction_rule(svma).is_none();
+        if source == Source::UnwindInformation
+            && modules.read(id, file, time).is_some_and(has_no_other)
+        {
+            self.covered.add((id, svma));
+            return source;
         }
+        if self.sources.len() >= MAX_SOURCES {
+            self.sources.clear();
+        }
+        self.sources.insert((id, svma), source);
         source
     }
 

@@ -82,6 +82,9 @@ impl Walk<'_> {
         let Unwinder { managed, time, .. } = &mut *self.unwinder;
         let rule = match location.unwind_source {
             UnwindSource::Elf(id, svma) => {
+                if self.unwinder.uncovered.is_covered((id, svma)) {
+                    return self.elf_caller(frame, id, svma, state);
+                }
                 if interrupted && let Some(rule) = self.instruction_rule(id, svma) {
                     return self.apply(rule, state);
                 }
