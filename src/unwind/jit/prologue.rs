@@ -14,7 +14,14 @@
 //! 48 89 6c 24 m   mov [rsp+m], rbp    m = n - 8
 //! ```
 
+use memchr::memrchr2;
+
 use crate::unwind::rule::{Base, UnwindRule};
+
+/// Second byte of `mov [rsp-n], eax`.
+const TOUCH: u8 = 0x84;
+/// Third byte of `sub rsp, n`.
+const SUBTRACT: u8 = 0xec;
 
 /// Number of bytes before an instruction that may contain the prologue: of most methods, and of
 /// long ones.
@@ -27,9 +34,19 @@ pub(super) fn is_possible(rule: UnwindRule) -> bool {
 
 /// Returns the rule at the end of some code, from the last prologue in it.
 pub(super) fn rule(code: &[u8]) -> Option<UnwindRule> {
-    (0..code.len())
-        .rev()
-        .find_map(|at| frame_rule(code.get(at..).unwrap_or_default()))?
+    let mut end = code.len();
+    while let Some(found) = memrchr2(TOUCH, SUBTRACT, code.get(..end)?) {
+        end = found;
+        let before = match code.get(found) {
+            Some(&TOUCH) => 1,
+            _ => 2,
+        };
+        let prologue = found.checked_sub(before).and_then(|at| code.get(at..));
+        if let Some(rule) = prologue.and_then(frame_rule) {
+            return rule;
+        }
+    }
+    None
 }
 
 /// Returns the rule after a prologue. Returns `Some(None)` after one that sets up another frame.
