@@ -4,6 +4,14 @@
 //! pointer is from the return address. The code is read from the process when it is first sampled; in
 //! a recording, from the jitdump, which may have unwind information, too.
 //! Java is the main case: compiled methods use rbp as any other register.
+//!
+//! A lookup is done by the thread that reads the ring buffers, as the code is there only while the
+//! process keeps it. It is bounded: up to 50 KiB of code are read, and 448 instructions decoded. Of
+//! a Java program, on a machine with a load of 9, half of 600 lookups of new addresses took up to
+//! 40 µs, one in a hundred more than 140 µs; later ones, which only compare the code, 2 µs. Together
+//! they took less than 1 % of a CPU, and [`OwnerTime`] limits those of one user. Another thread
+//! would not save that: to send it an address and to sleep until the answer takes 24 to 35 µs of
+//! the sender's CPU time, and the sample and all that follow would wait in the ring buffers.
 
 mod cache;
 mod calls;
