@@ -54,6 +54,9 @@ pub(crate) struct EventMethods {
     pub(crate) waits_for_task: bool,
 }
 
+/// A stack, which stays allocated, and its methods.
+type KnownStack = (Arc<[u64]>, EventMethods);
+
 /// Finds the methods in the stacks of events.
 pub(crate) struct StackMethods<'a> {
     trace: &'a Trace,
@@ -61,7 +64,7 @@ pub(crate) struct StackMethods<'a> {
     /// Process instances of each process id whose code is known.
     instances: FxHashMap<Pid, Vec<ProcessId>>,
     /// Methods by the address of the stack. The `Arc` keeps the address unique.
-    known: FxHashMap<(Pid, usize), (Arc<[u64]>, EventMethods)>,
+    known: FxHashMap<(Pid, usize), KnownStack>,
     /// Number of addresses in these stacks.
     addresses: usize,
 }

@@ -345,6 +345,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::trace::Pid;
     use crate::unwind::analysis::Certainty;
     use crate::unwind::rule::{Base, UnwindRule};
     use crate::unwind::test_elf::elf;
@@ -353,14 +354,20 @@ mod tests {
     /// An instruction after a `push` in the file of [`small_file`].
     const AFTER_PUSH: u64 = 0x141;
 
-    fn file_of(bytes: &[u8]) -> Arc<File> {
+    fn file_of(bytes: &[u8]) -> Arc<CodeFile> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
-        file.into()
+        Arc::new(CodeFile {
+            path: (*b"/program").into(),
+            content: Content::File(file.into()),
+            root: None,
+            pid: Pid(0),
+            container: None,
+        })
     }
 
     /// Returns a file with a function that calls another one.
-    fn small_file() -> Arc<File> {
+    fn small_file() -> Arc<CodeFile> {
         let mut bytes = elf(0);
         // Instructions start at their first byte only after code.
         bytes[0x80..0x140].fill(0x90);
@@ -379,7 +386,7 @@ mod tests {
     #[test]
     fn answers_for_an_instruction_and_those_near() {
         let mut analyst = Analyst::default();
-        let answer = analyst.query((ID, AFTER_PUSH), &small_file()).unwrap();
+        let answer = analyst.query((ID, AFTER_PUSH), small_file).unwrap();
         assert_eq!(answer.finding, checked_frame());
         let starts: Vec<_> = answer.near.iter().map(|row| row.start).collect();
         assert_eq!(starts, [0x141, 0x140, 0x142]);
@@ -389,7 +396,7 @@ mod tests {
     #[test]
     fn a_file_without_code_has_no_finding() {
         let mut analyst = Analyst::default();
-        let answer = analyst.query((ID, 0x100), &file_of(b"no ELF file"));
+        let answer = analyst.query((ID, 0x100), || file_of(b"no ELF file"));
         let answer = answer.unwrap();
         assert!(answer.finding.is_none() && answer.near.is_empty());
     }
@@ -402,14 +409,14 @@ mod tests {
         analyst.waited = Some((Instant::now(), Duration::from_secs(3600)));
         let file = small_file();
         let start = Instant::now();
-        let mut answer = analyst.query((ID, AFTER_PUSH), &file);
+        let mut answer = analyst.query((ID, AFTER_PUSH), || file.clone());
         let mut queries = 1;
         while answer.is_none() && start.elapsed() < Duration::from_secs(60) {
             assert!(analyst.pending.contains(&(ID, AFTER_PUSH)));
             thread::sleep(Duration::from_millis(1));
             // Another query takes the answers that have come.
-            let _ = analyst.query((ID, 0x100), &file);
-            answer = analyst.query((ID, AFTER_PUSH), &file);
+            let _ = analyst.query((ID, 0x100), || file.clone());
+            answer = analyst.query((ID, AFTER_PUSH), || file.clone());
             queries += 1;
         }
         assert!(queries > 1);
@@ -424,7 +431,7 @@ mod tests {
         analyst.pending = (0..MAX_PENDING as u64)
             .map(|at| (ModuleId(1), at))
             .collect();
-        assert!(analyst.query((ID, AFTER_PUSH), &small_file()).is_none());
+        assert!(analyst.query((ID, AFTER_PUSH), small_file).is_none());
         assert!(!analyst.pending.contains(&(ID, AFTER_PUSH)));
     }
 
@@ -450,12 +457,12 @@ mod tests {
         let mut analyses = Analyses::default();
         let file = small_file();
         for read in 1..=MAX_READS {
-            let answer = analyses.at((ID, AFTER_PUSH), file.clone()).unwrap();
+            let answer = analyses.at((ID, AFTER_PUSH), &file).unwrap();
             assert_eq!(answer.finding, checked_frame());
-            assert_eq!(analyses.files[&ID].reads, read);
-            analyses.files.get_mut(&ID).unwrap().analysis = None;
+            assert_eq!(analyses.files[&ID].analysis.reads, read);
+            analyses.files.get_mut(&ID).unwrap().analysis.content = None;
         }
         // It was read often enough.
-        assert!(analyses.at((ID, AFTER_PUSH), file).is_none());
+        assert!(analyses.at((ID, AFTER_PUSH), &file).is_none());
     }
 }
