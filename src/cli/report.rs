@@ -18,11 +18,29 @@ pub(super) struct ReportOptions {
     /// Trace to print
     #[arg(value_name = "NAME.trace.zip")]
     trace: PathBuf,
-    /// Table to print
-    #[arg(long, value_enum, default_value_t, ignore_case = true)]
+    /// Table to print: cpu, own, processes, threads, gc, ... [default: findings]
+    ///
+    /// findings: what is remarkable, most costly first. summary: origin, quality and losses; as JSON all of summary.json.
+    /// own: your code, with what it calls. cpu: methods by their own CPU time. processes, threads, modules, syscalls: CPU
+    /// time by each. gc, jit, exceptions, contention (waits for locks), alloc (needs a capture with -gconly), thread-pool,
+    /// events: what .NET processes sent. quality: notices about the capture.
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        ignore_case = true,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
     kind: ReportKind,
-    /// Format of the table
-    #[arg(long, value_enum, default_value_t, ignore_case = true)]
+    /// Format of the table: text, json, md or csv
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        ignore_case = true,
+        hide_possible_values = true
+    )]
     format: TableFormat,
     /// Maximum number of rows [default: all]
     #[arg(long, value_name = "N")]

@@ -44,6 +44,8 @@ const SYSTEM: [&str; 6] = [
 /// Functions at the root of every program.
 const ROOTS: [&str; 3] = ["_start", "start_thread", "__libc_start_main"];
 
+/// Start of the names of stubs that .NET generates for calls of native code.
+const IL_STUB: &str = "dynamicClass.IL_STUB";
 /// End of the name of a stub that calls a function of a library.
 const PLT: &str = "@plt";
 
@@ -64,7 +66,8 @@ impl OwnCode {
         let is_own = |function: &Function| {
             let module = function.module.trim();
             let is_named = |name: &str| {
-                let is_stub = ROOTS.contains(&name) || name.ends_with(PLT);
+                let is_stub =
+                    ROOTS.contains(&name) || name.ends_with(PLT) || name.starts_with(IL_STUB);
                 !name.trim().is_empty() && !is_stub
             };
             function.name.as_deref().is_some_and(is_named)
@@ -137,6 +140,7 @@ mod tests {
         use FunctionKind::{Jit, Kernel, Native, ReadyToRun};
         for (kind, module, name, expected) in [
             (Jit, "Shop", "Shop.Cart.Add(int)", true),
+            (Jit, "Shop", "dynamicClass.IL_STUB_PInvoke(int)", false),
             (Jit, "Systematic", "A.B()", true),
             (
                 Jit,

@@ -19,6 +19,8 @@ const OTHER_LINES: usize = 4;
 const MAX_PROCESSES: usize = 3;
 /// Share of the samples (1 %) below which a process is not shown.
 const MIN_PROCESS: u64 = 100;
+/// Share of the samples (0.1 %) below which a method is not shown.
+const MIN_ROW: u64 = 1000;
 /// Part of the lines for findings.
 const FINDING_LINES: usize = 11;
 /// Indentation of the lines of a finding after its first.
@@ -190,7 +192,9 @@ fn code(summary: &Summary, rows: usize) -> Vec<String> {
         return lines;
     }
     lines.push("        %  your code, with what it calls".to_owned());
-    lines.extend(own.iter().take(rows).map(|row| {
+    let is_notable = |samples: u64| samples.saturating_mul(MIN_ROW) >= summary.samples;
+    let own = own.iter().filter(|row| is_notable(row.samples));
+    lines.extend(own.take(rows).map(|row| {
         format!(
             "{:>9}  {}!{}",
             percent(row.samples, summary.samples),
