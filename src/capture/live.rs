@@ -10,6 +10,7 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::command::Command;
+use super::cpu_waits::CpuWaits;
 use super::disk_budget::{DiskBudget, DiskWatch, Stored};
 use super::engine::Engine;
 use super::error::CaptureError;
@@ -120,6 +121,7 @@ pub fn run(
     engine.start_events();
     let mut sample_rate = SampleRate::new(request.sampling.frequency_hz);
     let (started, start_unix_ns) = (perf::now(), unix_ns());
+    let waits = CpuWaits::start(&request.target);
     let clock = Instant::now();
     let mut disk = DiskWatch::new(request.disk, spool);
     let mut command = match &request.target {
@@ -209,6 +211,7 @@ pub fn run(
     let _ = session.stop();
     engine.end_recording();
     let ended = perf::now();
+    let pressure = waits.end();
     drop(priority);
     session.drain_all(|time, record| engine.record(time, &record));
     engine.finish_sessions(|| signals.pending());
@@ -228,6 +231,7 @@ pub fn run(
         end_ns: ended.0,
         collector_cpu_ms: usage::cpu_time().as_secs_f64() * 1e3,
         collector_peak_kib: usage::peak_memory_kib(),
+        cpu_pressure: Some(pressure),
         ..header.info
     };
     let (spooled, machine) = engine.finish(ended);
@@ -288,6 +292,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
             collector_peak_kib: 0,
             callers: Callers::All,
             counts_time: None,
+            cpu_pressure: None,
         },
         collector: std::process::id() as i32,
         boot_id: machine::boot_id(),

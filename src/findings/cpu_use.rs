@@ -1,6 +1,8 @@
 //! Which process used the CPUs, and which method of the user's code is behind it.
 
 use super::scene::{Scene, method, percent, shown};
+use crate::output::NameStyle;
+use crate::output::sanitize::shell_word;
 use crate::output::summary::Finding;
 
 /// CPUs that a process uses on average, below which it is not remarkable.
@@ -28,7 +30,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
                     .finding("cpu-use", text)
                     .from("shares.own_methods")
                     .figure("method_percent", part * 100.0)
-                    .more(format!("view TRACE -method '{}'", pattern(&row.name)))
+                    .more(format!("view TRACE -method {}", pattern(&row.name)))
             }
             (None, Some(row)) => {
                 let part = program.part(row.samples);
@@ -49,8 +51,9 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// Returns the name of a method as a pattern: without its parameters, which shells expand.
+/// Returns the name of a method as a pattern, as a word of a shell: type and name, without parameters.
 fn pattern(name: &str) -> String {
-    let plain = name.split('(').next().unwrap_or(name);
-    plain.chars().filter(|c| *c != '\'').collect()
+    let short = NameStyle::Short.of_method(name);
+    let plain = short.split('(').next().unwrap_or(&short);
+    shell_word(plain)
 }

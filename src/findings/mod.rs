@@ -4,6 +4,7 @@
 //! findings of a trace can be found again later. It is silent below its threshold.
 
 mod contention;
+mod cpu_pressure;
 mod cpu_use;
 mod debug_build;
 mod doubt;
@@ -26,8 +27,9 @@ const MAX_FINDINGS: usize = 20;
 /// A rule: the findings that follow from a summary.
 type Rule = fn(&Scene<'_>) -> Vec<Finding>;
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     cpu_use::find,
+    cpu_pressure::find,
     gc::find,
     contention::find,
     thread_pool::find,

@@ -2,6 +2,7 @@
 
 mod callers;
 mod code_address;
+mod cpu_pressure;
 mod distinct;
 mod doubts;
 pub mod events;
@@ -20,6 +21,7 @@ mod throttle;
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
+pub use cpu_pressure::CpuPressure;
 pub(crate) use distinct::Distinct;
 pub use doubts::{Doubt, DoubtfulCode, Doubts};
 pub use events::{
@@ -202,6 +204,9 @@ pub struct CaptureInfo {
     /// If this is `None`, the name of the event decides.
     #[serde(default, rename = "of_time")]
     pub counts_time: Option<bool>,
+    /// Waits for CPUs; `None` if perfcollect did not capture the trace, or was killed.
+    #[serde(default)]
+    pub cpu_pressure: Option<CpuPressure>,
 }
 
 impl CaptureInfo {

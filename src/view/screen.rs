@@ -26,6 +26,9 @@ const FINDING_LINES: usize = 11;
 /// Indentation of the lines of a finding after its first.
 const INDENT: &str = "     ";
 
+/// Start of the line with the command of a finding.
+const COMMAND: &str = "     -> ";
+
 /// Size of a terminal, in characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
@@ -72,10 +75,11 @@ pub fn print(
     let mut shown = 0;
     let mut used = 0;
     for finding in &findings {
-        if used + finding.len() > budget {
+        let rows: usize = finding.iter().map(|line| rows(line, width)).sum();
+        if used + rows > budget && shown > 0 {
             break;
         }
-        used += finding.len();
+        used += rows;
         shown += 1;
         lines.extend(finding.iter().cloned());
     }
@@ -90,7 +94,11 @@ pub fn print(
         lines.extend(code(summary, left - 2));
     }
     for (row, line) in lines.iter().enumerate() {
-        let line = cut(line, width);
+        // A command must be whole to be copied.
+        let line = match line.starts_with(COMMAND) {
+            true => line.clone(),
+            false => cut(line, width),
+        };
         match screen.bold && row == 0 {
             true => writeln!(out, "\x1b[1m{line}\x1b[0m")?,
             false => writeln!(out, "{line}")?,
@@ -102,6 +110,11 @@ pub fn print(
         }
     }
     Ok(())
+}
+
+/// Returns the number of rows that a line takes.
+fn rows(line: &str, width: usize) -> usize {
+    textwrap::core::display_width(line).div_ceil(width).max(1)
 }
 
 /// Cuts a line at the width of the screen.
@@ -158,7 +171,7 @@ fn findings(findings: &[Finding], trace: Option<&str>, width: usize) -> Vec<Vec<
         let lines = textwrap::wrap(&text, options).into_iter();
         let mut lines: Vec<String> = lines.map(Into::into).collect();
         if let Some(command) = command(finding, trace) {
-            lines.push(format!("{INDENT}-> {}", terminal(&command)));
+            lines.push(format!("{COMMAND}{}", terminal(&command)));
         }
         lines
     });
