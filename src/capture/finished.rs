@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use super::error::CaptureError;
 use super::notable::notable_losses;
 use crate::machine::Machine;
+use crate::perf::Granted;
 use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
 use crate::trace::{CaptureInfo, EventStreams, Notice, NoticeKind, RawTrace, Samples};
 
@@ -111,6 +112,7 @@ pub struct StoppedCapture {
     pub(super) spooled: SpoolEnd,
     pub(super) machine: Machine,
     pub(super) info: CaptureInfo,
+    pub(super) granted: Granted,
     pub(super) end: End,
     pub(super) notices: Vec<Notice>,
 }
@@ -123,6 +125,12 @@ impl StoppedCapture {
             Some(error) => End::Spool(error.to_string()),
             None => self.end.clone(),
         }
+    }
+
+    /// Returns the sampling that the kernel granted.
+    #[must_use]
+    pub fn granted(&self) -> Granted {
+        self.granted
     }
 
     /// Reads the capture back from its spool. `samples` is an empty list to fill.

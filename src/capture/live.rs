@@ -224,6 +224,7 @@ pub fn run(
     notices.extend(session.notices());
     notices.extend(sample_rate.notice(started));
     notices.extend(engine.notices());
+    let granted = session.granted();
     drop(session);
     let info = CaptureInfo {
         start_ns: started.0,
@@ -255,6 +256,7 @@ pub fn run(
         spooled,
         machine,
         info,
+        granted,
         end,
         notices,
     })

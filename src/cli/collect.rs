@@ -9,6 +9,7 @@ use super::arguments::CollectOptions;
 use super::background::STARTED;
 use super::capture_files::CaptureFiles;
 use super::event_options::Plan;
+use super::log;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::sandbox;
@@ -73,6 +74,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let session = plan.events.map(|profile| profile.session_request());
     let providers = session.iter().flat_map(|session| &session.providers);
     let providers: Vec<String> = providers.map(|provider| provider.name.clone()).collect();
+    let mut settings = log::requested(&request, session.as_ref());
     let events = session.zip(working.keep_stream());
     let events = events.map(|(session, keep)| EventRequest {
         session,
@@ -114,6 +116,10 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         true => "after the downloads".into(),
         false => sandbox::enter(&[&options.name], &[]),
     };
+    log::put_granted(&stopped.granted(), &mut settings);
+    let restricted = restricted.unwrap_or_default();
+    let sandbox = format!("{restricted} while capturing; at the end {restricted_later}");
+    settings.put("sandbox", sandbox);
     let mut capture = working.read(None, &reporter, |spool, samples| {
         stopped.read(spool, samples)
     })?;
@@ -145,12 +151,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         results: options.results,
         raw_events: !options.events.noraw,
         beside_command: !options.command.is_empty(),
-        request_log: &format!(
-            "request: {options:?}\nsampling: {:?}\nsandbox: {} while capturing; at the end \
-             {restricted_later}",
-            request.sampling,
-            restricted.unwrap_or_default()
-        ),
+        settings: &settings,
     };
     Ok(wanted.make(capture, &signals)?)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::arguments::ConvertOptions;
 use super::convert_error::ConvertError;
 use super::convert_text;
+use super::log::LogLines;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::sandbox::{self, directory_of};
@@ -152,7 +153,7 @@ fn import(
         download: options.names.download(),
         results: options.results,
         beside_command: false,
-        request_log: &format!("request: {options:?}"),
+        settings: &LogLines::default(),
     };
     Ok(wanted.make(capture, signals)?)
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::arguments::ConvertOptions;
 use super::convert_error::ConvertError;
+use super::log::{LogLines, Runtimes};
 use super::outputs::OutputRequest;
 use super::progress::{Reporter, fraction_read};
 use crate::capture::{Signals, choose_events, left_out, one_of_several};
@@ -85,9 +86,13 @@ pub(super) fn run(
         download: false,
         results: options.results,
         beside_command: false,
-        request_log: &format!("request: {options:?}"),
+        settings: &LogLines::default(),
     };
-    let written = wanted.write(&trace, "recorded by perf", 0, signals)?;
+    let written = wanted.write(
+        &trace,
+        ("recorded by perf", 0, Runtimes::default()),
+        signals,
+    )?;
     Ok(wanted.print(&written)?)
 }
 

@@ -8,7 +8,7 @@ use super::OneLine;
 use super::arguments::OutputOptions;
 use super::capture_files::CaptureFiles;
 use super::downloads;
-use super::log;
+use super::log::{self, LogLines, Runtimes};
 use super::progress::Reporter;
 use super::sandbox;
 use super::screen;
@@ -43,8 +43,8 @@ pub(super) struct OutputRequest<'a> {
     pub(super) raw_events: bool,
     /// Whether a command uses standard output, so that the report goes to standard error.
     pub(super) beside_command: bool,
-    /// The request as it is logged for maintainers.
-    pub(super) request_log: &'a str,
+    /// Lines of the log about the request.
+    pub(super) settings: &'a LogLines,
 }
 
 impl OutputRequest<'_> {
@@ -52,6 +52,7 @@ impl OutputRequest<'_> {
     pub(super) fn make(&self, mut capture: Capture, signals: &Signals) -> Result<(), WriteError> {
         let end = capture.end.to_string();
         let spool_bytes = capture.raw_trace.bytes;
+        let runtimes = Runtimes::of(&capture);
         let unwritten = std::mem::take(&mut capture.unwritten);
         if self.download {
             let wanted = symbolize::without_symbols(&capture, &self.naming);
@@ -67,7 +68,7 @@ impl OutputRequest<'_> {
         });
         let trace = trace.map_err(|Cancelled| self.kept(WriteError::Stopped, &unwritten))?;
         let written = self
-            .write(&trace, &end, spool_bytes, signals)
+            .write(&trace, (&end, spool_bytes, runtimes), signals)
             .map_err(|error| self.kept(error, &unwritten))?;
         // `stop` prints what was printed when the spool is gone.
         let printed = self.print(&written);
@@ -83,11 +84,10 @@ impl OutputRequest<'_> {
     pub(super) fn write(
         &self,
         trace: &Trace,
-        end: &str,
-        spool_bytes: u64,
+        (end, spool_bytes, runtimes): (&str, u64, Runtimes),
         signals: &Signals,
     ) -> Result<SavedTrace, WriteError> {
-        let log = log::text(self.request_log, end, spool_bytes, trace);
+        let log = log::text(self.settings, end, spool_bytes, runtimes, trace);
         let paths = Paths::of_trace(self.name, self.results, trace);
         let pictures = StackViews::new(trace, self.results.names(), &paths.name);
         let summary = self.reporter.during("Counting the methods", &|| None, || {

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::arguments::RecoverOptions;
 use super::capture_files::CaptureFiles;
+use super::log::LogLines;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::sandbox;
@@ -74,7 +75,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         results: options.results,
         raw_events: !options.noraw,
         beside_command: false,
-        request_log: &format!("request: {options:?}"),
+        settings: &LogLines::default(),
     };
     Ok(wanted.make(capture, &signals)?)
 }

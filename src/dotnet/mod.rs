@@ -70,3 +70,4 @@ pub use stream_copy::{StreamEnd, StreamItem};
 pub use stream_queue::StreamRoom;
 pub use stream_size::StreamSize;
 pub use stub_kind::StubKind;
+pub use version::from_path as version_in_path;

@@ -17,7 +17,8 @@ const MAX_VERSION_BYTES: usize = 32;
 
 /// Returns the version in a path like
 /// `/usr/lib/dotnet/shared/Microsoft.NETCore.App/8.0.4/libcoreclr.so`.
-pub(super) fn from_path(library: &Path) -> Option<&str> {
+#[must_use]
+pub fn from_path(library: &Path) -> Option<&str> {
     let version = library.parent()?;
     (version.parent()?.file_name()? == FRAMEWORK).then_some(())?;
     version.file_name()?.to_str()

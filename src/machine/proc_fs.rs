@@ -247,6 +247,27 @@ pub fn container(pid: Pid) -> Option<String> {
     container_in(&groups).map(str::to_owned)
 }
 
+/// Returns the path of a process's control group, which engines and service managers name.
+///
+/// Returns `None` if it is the root. Untrusted: a container may choose the end of the path.
+#[must_use]
+pub fn control_group(pid: Pid) -> Option<String> {
+    let groups = read(format!("/proc/{pid}/cgroup"), 1 << 16).ok()?;
+    control_group_in(&groups)
+}
+
+/// Returns the longest path in the content of /proc/PID/cgroup: version 1 has one per controller.
+fn control_group_in(groups: &[u8]) -> Option<String> {
+    let path = |line: &[u8]| {
+        let mut fields = String::from_utf8_lossy(line).into_owned();
+        let start = fields.match_indices(':').nth(1)?.0;
+        Some(fields.split_off(start + 1))
+    };
+    let paths = groups.split(|byte| *byte == b'\n').filter_map(path);
+    let longest = paths.max_by_key(String::len)?;
+    (longest.len() > 1).then_some(longest)
+}
+
 /// Returns the short container id from the content of /proc/PID/cgroup.
 ///
 /// Engines put the id (64 hexadecimal digits) last in the path of the control group, between
@@ -325,6 +346,18 @@ mod tests {
         }
         assert_eq!(container_in(b"0::/user.slice/user-0.slice\n"), None);
         assert_eq!(container_in(b""), None);
+    }
+
+    #[test]
+    fn control_group_is_the_longest_path() {
+        let groups = b"12:cpu,cpuacct:/docker/x\n1:name=systemd:/a:b\n0::/\n";
+        assert_eq!(control_group_in(groups).as_deref(), Some("/docker/x"));
+        assert_eq!(
+            control_group_in(b"0::/a:b\xff\n").as_deref(),
+            Some("/a:b\u{fffd}")
+        );
+        assert_eq!(control_group_in(b"0::/\n"), None);
+        assert_eq!(control_group_in(b"\n:\n"), None);
     }
 
     #[test]

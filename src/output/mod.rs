@@ -40,6 +40,7 @@ mod stack_views;
 pub mod summary;
 mod synthetic_layout;
 mod time_zero;
+pub(crate) mod utc;
 
 pub use short_name::NameStyle;
 pub use stack_views::StackViews;

@@ -1,11 +1,11 @@
 //! Time zero of PerfView's views of samples and of events.
 
+use super::utc::UtcTime;
 use crate::trace::{Nanos, Trace};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Maximum time between the start of event sessions and of sampling. Earlier times are invalid.
 const LEAD_NS: u64 = 10 * SECOND_NS;
-const DAY_SECONDS: u64 = 86_400;
 
 /// A whole second of UTC, before the first sample and the first event.
 #[derive(Clone, Copy, Debug)]
@@ -71,14 +71,18 @@ impl TimeZero {
 
     /// Returns year, month, day of the week, day, hour, minute, second, millisecond.
     pub(super) fn system_time(self) -> [u16; 8] {
-        let seconds = self.unix / SECOND_NS;
-        let days = seconds / DAY_SECONDS;
-        let (year, month, day) = date(days);
-        // 1970 started on a Thursday; weeks start on Sunday.
-        let weekday = (days + 4) % 7;
-        let second = seconds % DAY_SECONDS;
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        [year, month, weekday, day, hour, minute, second, 0].map(|part| part as u16)
+        let time = UtcTime::from_unix_ns(self.unix);
+        [
+            time.year,
+            time.month,
+            time.weekday,
+            time.day,
+            time.hour,
+            time.minute,
+            time.second,
+            0,
+        ]
+        .map(|part| part as u16)
     }
 
     /// Formats time zero as in `20260102-030405`.
@@ -86,23 +90,6 @@ impl TimeZero {
         let [year, month, _, day, hour, minute, second, _] = self.system_time();
         format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
     }
-}
-
-/// Returns year, month and day of a number of days after the start of 1970.
-fn date(days: u64) -> (u64, u64, u64) {
-    // Here, years start in March, so that a leap day is the last day of its year. An era has 400
-    // years; the first one starts in year 0.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) = match month {
-        0..10 => (year, month + 3),
-        _ => (year + 1, month - 9),
-    };
-    (400 * era + year, month, day)
 }
 
 #[cfg(test)]
@@ -135,17 +122,5 @@ mod tests {
             super::TimeZero::new(&Trace::default()).monotonic(),
             1_000_000_000
         );
-    }
-
-    #[test]
-    fn converts_days_to_dates() {
-        for (days, expected) in [
-            (0, (1970, 1, 1)),
-            (11_016, (2000, 2, 29)),
-            (20_454, (2026, 1, 1)),
-            (20_453, (2025, 12, 31)),
-        ] {
-            assert_eq!(date(days), expected);
-        }
     }
 }

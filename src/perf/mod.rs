@@ -15,6 +15,7 @@ mod event;
 #[cfg(test)]
 mod fake_event;
 mod fallbacks;
+mod granted;
 mod layout;
 mod merge;
 mod open_error;
@@ -34,6 +35,7 @@ pub use call_graph::CallGraph;
 pub use clock::now;
 pub use deferred::{CALLCHAIN_DEFERRED, DeferredChain, DeferredKey};
 pub use fallbacks::Scope;
+pub use granted::Granted;
 pub(crate) use layout::TRAILER;
 pub use layout::{Layout, ParseError, RecordFormat};
 pub use merge::{Merge, RecordSource};

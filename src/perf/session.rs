@@ -12,6 +12,7 @@ use super::cpu_events::{CpuEvents, first_role, open_cpu};
 use super::cpu_hotplug::{CpuHotplug, HotplugEvent};
 use super::event::Event;
 use super::fallbacks::Scope;
+use super::granted::Granted;
 use super::open_error::OpenEventError;
 use super::record::Record;
 use super::request::{Clock, EffectiveRequest, SamplingRequest};
@@ -207,6 +208,12 @@ NoticeKind::StackCopiesReduced,
     pub fn cpus(&self) -> usize {
         let alive = self.cpus.iter().filter(|cpu| cpu.dead_since.is_none());
         alive.count()
+    }
+
+    /// Returns the sampling that the kernel granted.
+    #[must_use]
+    pub fn granted(&self) -> Granted {
+        Granted::new(&self.effective)
     }
 
     /// Returns the event that triggers samples.
