@@ -10,6 +10,7 @@ use super::finished::StoppedCapture;
 use super::weight::Weight;
 use super::*;
 use crate::output::folded;
+use crate::perf::Granted;
 use crate::perf::recorded::{Replay, corpus, record};
 use crate::symbolize;
 use crate::trace::{CaptureInfo, Header, Losses, Nanos, Pid, Samples};
@@ -83,6 +84,7 @@ fn play(parameters: Parameters) -> Replayed {
         info: CaptureInfo::default(),
         end: End::Limit,
         notices: Vec::new(),
+        granted: Granted::default(),
     };
     let mut capture = stopped.read(&spool, Samples::default()).unwrap();
     capture.kernel_mismatch = Some("recorded elsewhere".into());

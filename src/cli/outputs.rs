@@ -19,6 +19,7 @@ use crate::findings;
 use crate::output::StackViews;
 use crate::output::archive::Contents;
 use crate::output::file::OutputError;
+use crate::output::sanitize::json_text;
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
 use crate::symbolize::{self, Cancelled};
@@ -147,8 +148,10 @@ impl OutputRequest<'_> {
             true => screen::of(io::stderr()),
             false => screen::of(io::stdout()),
         };
-        if let Some(screen) = screen.filter(|_| !summary.has_only_events()) {
-            return view::screen::print(summary, archive, screen, text);
+        let saved = paths.to_string();
+        let saved = OneLine(&saved).to_string();
+        if let Some(screen) = screen {
+            return view::screen::print(summary, archive, &saved, screen, text);
         }
         report::findings(summary, archive, text)?;
         report::summary(summary, text)?;
@@ -156,7 +159,12 @@ impl OutputRequest<'_> {
             report::shares(summary, TOP_METHODS, text)?;
             report::methods(summary, TOP_METHODS, false, text)?;
         }
-        report::missing_symbols(summary, archive, text)
+        report::missing_symbols(summary, archive, text)?;
+        writeln!(
+            text,
+            "
+{saved}"
+        )
     }
 
     /// Prints the report, or the summary as JSON.
@@ -169,12 +177,11 @@ impl OutputRequest<'_> {
         }
         let mut text = Vec::new();
         if self.results.json {
-            serde_json::to_writer_pretty(&mut text, summary)
+            serde_json::to_string_pretty(summary)
                 .map_err(io::Error::from)
-                .and_then(|()| writeln!(text))
+                .and_then(|json| writeln!(text, "{}", json_text(&json)))
         } else {
             self.report(summary, paths, &mut text)
-                .and_then(|()| writeln!(text, "\n{}", OneLine(&paths.to_string())))
         }
         .and_then(|()| {
             if self.beside_command {

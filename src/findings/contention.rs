@@ -1,7 +1,7 @@
 //! Threads wait for locks: which methods, and for how long.
 
 use super::scene::{Scene, named, percent};
-use crate::output::summary::Finding;
+use crate::output::summary::{Finding, TRACE};
 
 /// Waiting time per time of the capture, of all threads together, below which it is not
 /// remarkable.
@@ -31,7 +31,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         Some(
             finding
                 .from("runtimes.contention")
-                .more("report TRACE -kind contention")
+                .more(&["report", TRACE, "-kind", "contention"])
                 .figure("waits", waits.count as f64)
                 .figure("waiting_ms", ms)
                 .figure("max_ms", waits.max_ms)

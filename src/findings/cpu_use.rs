@@ -2,8 +2,7 @@
 
 use super::scene::{Scene, method, percent, shown};
 use crate::output::NameStyle;
-use crate::output::sanitize::shell_word;
-use crate::output::summary::Finding;
+use crate::output::summary::{Finding, TRACE};
 
 /// CPUs that a process uses on average, below which it is not remarkable.
 const MIN_CPUS: f64 = 0.5;
@@ -30,7 +29,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
                     .finding("cpu-use", text)
                     .from("shares.own_methods")
                     .figure("method_percent", part * 100.0)
-                    .more(format!("view TRACE -method {}", pattern(&row.name)))
+                    .more(&["view", TRACE, "-method", &pattern(&row.name)])
             }
             (None, Some(row)) => {
                 let part = program.part(row.samples);
@@ -51,9 +50,10 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// Returns the name of a method as a pattern, as a word of a shell: type and name, without parameters.
+/// Returns the name of a method as a pattern: type and name, without parameters.
 fn pattern(name: &str) -> String {
     let short = NameStyle::Short.of_method(name);
     let plain = short.split('(').next().unwrap_or(&short);
-    shell_word(plain)
+    // It must not look like an option.
+    plain.trim_start_matches('-').to_owned()
 }

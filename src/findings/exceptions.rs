@@ -1,7 +1,7 @@
 //! Many exceptions, or much CPU time for throwing and catching them: which type, thrown where.
 
 use super::scene::{Scene, named, percent, shown};
-use crate::output::summary::{Finding, RuntimeSummary};
+use crate::output::summary::{Finding, RuntimeSummary, TRACE};
 
 /// Exceptions per second below which they are not remarkable.
 const MIN_PER_SECOND: f64 = 10.0;
@@ -68,7 +68,7 @@ fn thrown<'a>(scene: &'a Scene<'_>) -> impl Fn((String, &'a RuntimeSummary)) -> 
         Some(
             finding
                 .from("runtimes.exceptions")
-                .more("report TRACE -kind exceptions")
+                .more(&["report", TRACE, "-kind", "exceptions"])
                 .figure("exceptions_per_s", exceptions.per_second)
                 .figure("exceptions", exceptions.count as f64),
         )

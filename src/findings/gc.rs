@@ -1,7 +1,7 @@
 //! Garbage collection takes much CPU time or pauses the program: what allocates.
 
 use super::scene::{Scene, named, percent, shown};
-use crate::output::summary::{Finding, GcSummary, RuntimeSummary};
+use crate::output::summary::{Finding, GcSummary, RuntimeSummary, TRACE};
 
 /// Share of the capture (5 %) in pauses, and of the CPU time (10 %), below which it is not
 /// remarkable.
@@ -51,10 +51,14 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
                 .figure("allocated_mb_per_s", gc.allocated_mb_per_second)
                 .figure("collections", gc.count as f64)
                 .costing(cost.max(gc.paused_percent / 100.0))
-                .more(format!(
-                    "view TRACE -viewer gc -processfilter {}",
-                    runtime.pid
-                ))
+                .more(&[
+                    "view",
+                    TRACE,
+                    "-viewer",
+                    "gc",
+                    "-processfilter",
+                    &runtime.pid.to_string(),
+                ])
         })
     });
     programs.collect()

@@ -1,11 +1,14 @@
 //! The JIT compiler of .NET takes much of a process's CPU time: what it compiles again.
 
 use super::scene::{Scene, cpus, percent, shown};
-use crate::output::summary::{Finding, REPORT, RuntimeSummary};
+use crate::output::summary::{Finding, REPORT, RuntimeSummary, TRACE};
 
 /// Share of the process's CPU time, and CPUs, below which it is not remarkable.
 const MIN_PART: f64 = 0.15;
 const MIN_CPUS: f64 = 0.05;
+/// CPUs for code that replaces code which already runs (tiered compilation): every program does that
+/// in its first minutes.
+const MIN_BACKGROUND_CPUS: f64 = 0.2;
 /// Share of the compilations that are remarkable if they are of methods with the same tier before.
 const MIN_AGAIN: f64 = 0.1;
 
@@ -13,22 +16,30 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let programs = scene.programs().filter_map(|program| {
         let samples = program.process.work.jit;
         let (part, used) = (program.part(samples), program.cpus_of(samples));
-        (part >= MIN_PART && used >= MIN_CPUS).then(|| {
+        let mut runtimes = scene.summary.runtimes.iter();
+        let runtime = runtimes.find(|runtime| runtime.pid == program.process.pid);
+        let jit = runtime.and_then(|runtime| runtime.jit.as_ref());
+        let warms_up = jit.is_some_and(|jit| jit.foreground_ms * 2.0 < jit.ms);
+        let min_cpus = if warms_up {
+            MIN_BACKGROUND_CPUS
+        } else {
+            MIN_CPUS
+        };
+        (part >= MIN_PART && used >= min_cpus).then(|| {
             let mut text = format!(
                 "JIT compilation takes {} of the CPU time of {} ({})",
                 percent(part),
                 program.name(),
                 cpus(used)
             );
-            let mut runtimes = scene.summary.runtimes.iter();
-            let runtime = runtimes.find(|runtime| runtime.pid == program.process.pid);
+            if warms_up {
+                text += ", most of it in the background, as it does when a program warms up";
+            }
             text += &runtime.map(compiled).unwrap_or_default();
-            let more = match runtime {
-                Some(_) => format!(
-                    "view TRACE -viewer jit -processfilter {}",
-                    program.process.pid
-                ),
-                None => REPORT.to_owned(),
+            let pid = program.process.pid.to_string();
+            let more: &[&str] = match runtime {
+                Some(_) => &["view", TRACE, "-viewer", "jit", "-processfilter", &pid],
+                None => &REPORT,
             };
             program
                 .finding("jit", text)

@@ -1,7 +1,7 @@
 //! The thread pool has too few threads: work waits, because its threads block.
 
 use super::scene::Scene;
-use crate::output::summary::Finding;
+use crate::output::summary::{Finding, TRACE};
 
 /// Number of threads added because no work was done, or because threads block, below which it is
 /// not remarkable.
@@ -29,7 +29,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         Some(
             finding
                 .from("runtimes.thread_pool")
-                .more("report TRACE -kind thread-pool")
+                .more(&["report", TRACE, "-kind", "thread-pool"])
                 .figure("starvations", pool.starvations as f64)
                 .figure("blocking", pool.blocking as f64)
                 .figure("max_threads", pool.max_threads.into())

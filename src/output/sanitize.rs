@@ -252,6 +252,27 @@ fn is_unprintable(c: char) -> bool {
     c.is_control() || bidi || line_end || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{ffff}')
 }
 
+/// Escapes characters of JSON that a terminal must not get. serde_json escapes only those of ASCII.
+#[must_use]
+pub(crate) fn json_text(json: &str) -> Cow<'_, str> {
+    let is_harmful = |c: char| !c.is_ascii_control() && is_unprintable(c) || c == '\u{7f}';
+    if !json.contains(is_harmful) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_harmful(c) {
+            true => {
+                let units = &mut [0; 2];
+                let units = c.encode_utf16(units).iter();
+                out.extend(units.map(|unit| format!("\\u{unit:04x}")));
+            }
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
 /// Quotes a string as one word for a shell, if necessary.
 #[must_use]
 pub(crate) fn shell_word(text: &str) -> String {

@@ -3,7 +3,7 @@
 use super::request::{Clock, EffectiveRequest};
 
 /// Parameters of sampling after all fallbacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
     /// Event that triggers samples.
     pub clock: Clock,

@@ -113,18 +113,23 @@ impl StackQuality {
     /// Returns the number of kept samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        self.rooted + self.truncated() + self.as_recorded + self.empty
+        let counts = [self.rooted, self.truncated(), self.as_recorded, self.empty];
+        // The summary of a trace is untrusted.
+        counts.into_iter().fold(0, u64::saturating_add)
     }
 
     /// Returns the number of samples whose stack is truncated.
     #[must_use]
     pub fn truncated(&self) -> u64 {
-        self.stack_copy_ended
-            + self.absent_page
-            + self.other_stack
-            + self.too_deep
-            + self.unwind_failed
-            + self.no_registers
+        let counts = [
+            self.stack_copy_ended,
+            self.absent_page,
+            self.other_stack,
+            self.too_deep,
+            self.unwind_failed,
+            self.no_registers,
+        ];
+        counts.into_iter().fold(0, u64::saturating_add)
     }
 }
 

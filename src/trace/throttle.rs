@@ -66,13 +66,19 @@ impl Pauses {
     /// Returns the number of pauses.
     #[must_use]
     pub fn times(&self) -> u64 {
-        self.0.iter().map(|pauses| pauses.times).sum()
+        self.0
+            .iter()
+            .map(|pauses| pauses.times)
+            .fold(0, u64::saturating_add)
     }
 
     /// Returns the total duration over all CPUs, in nanoseconds.
     #[must_use]
     pub fn paused_ns(&self) -> u64 {
-        self.0.iter().map(|pauses| pauses.paused_ns).sum()
+        self.0
+            .iter()
+            .map(|pauses| pauses.paused_ns)
+            .fold(0, u64::saturating_add)
     }
 
     /// Returns the time range from the first pause to the last one.

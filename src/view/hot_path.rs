@@ -39,7 +39,7 @@ impl HotPath {
     /// `None` if the line is malformed.
     pub(super) fn push_line(&mut self, line: &str) -> Option<u64> {
         let (stack, count) = line.rsplit_once(' ')?;
-        let count: u64 = count.parse().ok()?;
+        let count: u64 = count.parse().ok().filter(|count| *count > 0)?;
         self.samples = self.samples.checked_add(count)?;
         let frames = || stack.split(';').take(self.max_depth);
         let current = self.open[1..].iter().map(|open| open.frame.as_str());

@@ -6,9 +6,12 @@ use std::io::{self, Write};
 
 use super::count;
 use super::report::{percent, short};
+use crate::output::sanitize::truncate;
 
 /// Maximum number of distinct frames that are counted in a table. The others share a row.
 const MAX_ROWS: usize = 100_000;
+/// Maximum length of their names, in bytes.
+const MAX_NAME_BYTES: usize = 1024;
 /// Name of the row of the others.
 const OTHERS: &str = "[others]";
 
@@ -42,17 +45,18 @@ impl MethodView {
     /// `None` if the line is malformed.
     pub(super) fn push_line(&mut self, line: &str) -> Option<u64> {
         let (stack, samples) = line.rsplit_once(' ')?;
-        let samples: u64 = samples.parse().ok()?;
+        let samples: u64 = samples.parse().ok().filter(|samples| *samples > 0)?;
         self.samples = self.samples.checked_add(samples)?;
         // The first part is the process.
         let frames: Vec<&str> = stack.split(';').collect();
-        let is_it = |frame: &&str| frame.to_lowercase().contains(&self.pattern);
+        let is_it = |frame: &str| frame.to_lowercase().contains(&self.pattern);
         let frames = frames.get(1..).unwrap_or_default();
-        let Some(outermost) = frames.iter().position(is_it) else {
+        let mut found = frames.iter().enumerate().filter(|(_, frame)| is_it(frame));
+        // In a recursion, the caller is that of the first call, the callee that of the last one.
+        let Some((outermost, _)) = found.next() else {
             return Some(self.samples);
         };
-        // In a recursion, the caller is that of the first call, the callee that of the last one.
-        let innermost = frames.iter().rposition(is_it)?;
+        let innermost = found.next_back().map_or(outermost, |(at, _)| at);
         self.total += samples;
         add(&mut self.frames, frames[innermost], samples);
         match outermost.checked_sub(1) {
@@ -108,7 +112,11 @@ fn add(rows: &mut HashMap<String, u64>, name: &str, samples: u64) {
         *row += samples;
         return;
     }
-    let name = if rows.len() < MAX_ROWS { name } else { OTHERS };
+    let name = if rows.len() < MAX_ROWS {
+        truncate(name, MAX_NAME_BYTES)
+    } else {
+        OTHERS
+    };
     *rows.entry(name.to_owned()).or_default() += samples;
 }
 

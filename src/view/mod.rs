@@ -48,7 +48,7 @@ pub fn view(path: &Path, rows: Rows, out: &mut impl Write) -> Result<(), ViewErr
 /// Returns an error if the trace cannot be read, or `out` cannot be written to.
 pub fn view_screen(path: &Path, screen: Screen, out: &mut impl Write) -> Result<(), ViewError> {
     let summary = TraceArchive::open(path)?.summary()?;
-    screen::print(&summary, Some(path), screen, out).map_err(ViewError::Print)
+    screen::print(&summary, Some(path), "", screen, out).map_err(ViewError::Print)
 }
 
 /// Prints the callers and callees of the methods whose names contain `pattern`, in any case: at most

@@ -171,9 +171,8 @@ pub fn shares(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result
 pub fn methods(summary: &Summary, top: usize, full: bool, out: &mut impl Write) -> io::Result<()> {
     let mut rows = code_rows::of(summary, full);
     let grouped = summary.unnamed.iter().filter(|_| !full);
-    let grouped: u64 = grouped
-        .map(|module| module.functions.saturating_sub(1))
-        .sum();
+    let grouped = grouped.map(|module| module.functions.saturating_sub(1));
+    let grouped = grouped.fold(0, u64::saturating_add);
     let all = summary.method_count.saturating_sub(grouped);
     let measure = match summary.info.counts_time() {
         true => "CPU time",
@@ -324,7 +323,7 @@ fn stacks(quality: &Quality, callers: Callers) -> String {
         (stacks.empty, "without an address"),
     ];
     let parts = nonzero(&parts, "");
-    if stacks.rooted + stacks.truncated() > 0 || parts.is_none() {
+    if stacks.rooted > 0 || stacks.truncated() > 0 || parts.is_none() {
         return parts
             .into_iter()
             .fold(completeness(quality, all), |start, part| {
@@ -394,11 +393,11 @@ fn names(summary: &Summary) -> String {
     ];
     let seen = kinds
         .iter()
-        .filter(|(_, NameCount { named, unresolved })| named + unresolved > 0);
+        .filter(|(_, NameCount { named, unresolved })| *named > 0 || *unresolved > 0);
     let parts = seen.map(|(kind, NameCount { named, unresolved })| {
         format!(
             "{kind} {} ({unresolved} unresolved)",
-            percent(*named, named + unresolved)
+            percent(*named, named.saturating_add(*unresolved))
         )
     });
     let parts: Vec<String> = parts.collect();
@@ -449,7 +448,10 @@ fn losses(losses: &Losses, info: &CaptureInfo) -> String {
 
 /// Returns the number of events and of their processes, and the losses.
 fn events(processes: &[ProcessEvents]) -> Option<String> {
-    let sum = |field: fn(&ProcessEvents) -> u64| processes.iter().map(field).sum::<u64>();
+    let sum = |field: fn(&ProcessEvents) -> u64| {
+        let counts = processes.iter().map(field);
+        counts.fold(0, u64::saturating_add)
+    };
     let lost = [
         (sum(|process| process.dropped), "dropped by their runtime"),
         (sum(|process| process.unknown), "unreadable"),

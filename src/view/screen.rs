@@ -1,23 +1,25 @@
 //! The first screen: the answer in as many lines as a terminal shows.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::Path;
 
 use super::report::{self, percent, short};
 use super::{code_rows, count};
+use crate::output::NameStyle;
 use crate::output::sanitize::{shell_word, terminal};
-use crate::output::summary::{Finding, REPORT, Summary};
+use crate::output::summary::{Finding, ProcessSummary, REPORT, Share, Summary, TRACE};
 
 /// Smallest size that is used: a terminal may have no size.
 const MIN_SIZE: Size = Size {
     width: 40,
     height: 16,
 };
-/// Lines that are there already: the capture's own, and the prompt.
-const OTHER_LINES: usize = 4;
-/// Maximum number of processes.
+/// Lines for the last message of the capture and the prompt.
+const OTHER_LINES: usize = 2;
+/// Maximum number of programs.
 const MAX_PROCESSES: usize = 3;
-/// Share of the samples (1 %) below which a process is not shown.
+/// Share of the samples (1 %) below which a program is not shown.
 const MIN_PROCESS: u64 = 100;
 /// Share of the samples (0.1 %) below which a method is not shown.
 const MIN_ROW: u64 = 1000;
@@ -47,29 +49,43 @@ pub struct Screen {
     pub bold: bool,
 }
 
-/// Prints the answer that the trace gives, in the lines of a screen.
+/// Prints the answer that the trace gives, in the lines of a screen. `saved` says where the trace is;
+/// it may be empty.
 ///
 /// # Errors
 /// Returns the error of a failed write to `out`.
 pub fn print(
     summary: &Summary,
     trace: Option<&Path>,
+    saved: &str,
     screen: Screen,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let width = screen.size.width.max(MIN_SIZE.width) - 1;
     let height = screen.size.height.max(MIN_SIZE.height) - OTHER_LINES;
     let mut lines = vec![headline(summary)];
-    lines.extend(processes(summary));
+    lines.extend(processes(summary, width));
     let trace = trace.map(|path| shell_word(&path.to_string_lossy()));
-    let end = ending(summary, trace.as_deref());
-    let wrapped = |line: &String| textwrap::wrap(line, width).len();
+    let mut end = ending(summary, trace.as_deref());
+    end.extend((!saved.is_empty()).then(|| saved.to_owned()));
+    // Paths and commands must be whole to be copied.
+    let words = textwrap::Options::new(width)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    let wrapped = |line: &String| textwrap::wrap(line, &words).len();
     let end_lines: usize = end.iter().map(wrapped).sum();
     let mut left = height.saturating_sub(lines.len() + end_lines);
     let findings = findings(&summary.findings, trace.as_deref(), width);
     if !findings.is_empty() {
         lines.push(String::new());
         left = left.saturating_sub(1);
+    }
+    if findings.is_empty() {
+        lines.extend([
+            String::new(),
+            "No findings: nothing exceeds a threshold.".to_owned(),
+        ]);
+        left = left.saturating_sub(2);
     }
     let budget = FINDING_LINES.min(left.saturating_sub(1));
     let mut shown = 0;
@@ -89,7 +105,7 @@ pub fn print(
     }
     left = left.saturating_sub(used);
     // A blank line, the heading and a row at least.
-    if left > 2 {
+    if left > 2 && summary.samples > 0 {
         lines.push(String::new());
         lines.extend(code(summary, left - 2));
     }
@@ -105,7 +121,7 @@ pub fn print(
         }
     }
     for line in end {
-        for part in textwrap::wrap(&line, width) {
+        for part in textwrap::wrap(&line, &words) {
             writeln!(out, "{part}")?;
         }
     }
@@ -131,6 +147,9 @@ fn cut(line: &str, width: usize) -> String {
 fn headline(summary: &Summary) -> String {
     let info = &summary.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    if summary.has_only_events() {
+        return format!("no samples, only events, in {seconds:.1} s");
+    }
     let samples = count(summary.samples, "sample", "samples");
     let processes = count(summary.process_count, "process", "processes");
     if !info.counts_time() || info.cpus == 0 || seconds == 0.0 {
@@ -145,21 +164,55 @@ fn headline(summary: &Summary) -> String {
     )
 }
 
-/// Returns the processes with most CPU time.
-fn processes(summary: &Summary) -> Vec<String> {
+/// Returns the programs with most CPU time, each with all its processes.
+fn processes(summary: &Summary, width: usize) -> Vec<String> {
+    let mut programs: Vec<(&ProcessSummary, u64, u64)> = Vec::new();
+    for process in &summary.processes {
+        let mut rows = programs.iter_mut();
+        let name = process.program();
+        match rows.find(|(first, ..)| first.program() == name) {
+            Some((_, samples, processes)) => {
+                *samples = samples.saturating_add(process.samples);
+                *processes += 1;
+            }
+            None => programs.push((process, process.samples, 1)),
+        }
+    }
+    programs.sort_by_key(|(_, samples, _)| Reverse(*samples));
     let is_notable = |samples: u64| samples.saturating_mul(MIN_PROCESS) >= summary.samples;
-    let processes = summary.processes.iter().take(MAX_PROCESSES);
-    let processes = processes.filter(|process| is_notable(process.samples));
-    let rows = processes.map(|process| {
-        format!(
-            "{:>9}  {} (pid {})  {}",
-            percent(process.samples, summary.samples),
-            short(process.program()),
-            process.pid,
-            short(&process.command_line)
-        )
+    let programs = programs.iter().take(MAX_PROCESSES);
+    let programs = programs.filter(|(_, samples, _)| is_notable(*samples));
+    let rows = programs.map(|(process, samples, processes)| {
+        let part = percent(*samples, summary.samples);
+        let name = short(process.program());
+        match processes {
+            1 => {
+                let arguments = arguments(&process.command_line);
+                let row = format!("{part:>9}  {name} (pid {})  {arguments}", process.pid);
+                with_ellipsis(&row, width)
+            }
+            all => format!("{part:>9}  {name} ({all} processes)"),
+        }
     });
     rows.collect()
+}
+
+/// Returns a command line without the directory of its program.
+fn arguments(command_line: &str) -> String {
+    let (program, rest) = match command_line.split_once(' ') {
+        Some((program, rest)) => (program, rest),
+        None => (command_line, ""),
+    };
+    let file = program.rsplit('/').next().unwrap_or(program);
+    short(format!("{file} {rest}").trim_end())
+}
+
+/// Cuts a line at the width of the screen, with a sign that there is more.
+fn with_ellipsis(line: &str, width: usize) -> String {
+    match textwrap::core::display_width(line) <= width {
+        true => line.to_owned(),
+        false => cut(line, width - 1) + "…",
+    }
 }
 
 /// Returns the lines of each finding.
@@ -167,7 +220,9 @@ fn findings(findings: &[Finding], trace: Option<&str>, width: usize) -> Vec<Vec<
     let numbered = (1..).zip(findings);
     let lines = numbered.map(|(number, finding)| {
         let text = format!("{number:>3}. {}", terminal(&finding.text));
-        let options = textwrap::Options::new(width).subsequent_indent(INDENT);
+        let options = textwrap::Options::new(width)
+            .word_splitter(textwrap::WordSplitter::NoHyphenation)
+            .subsequent_indent(INDENT);
         let lines = textwrap::wrap(&text, options).into_iter();
         let mut lines: Vec<String> = lines.map(Into::into).collect();
         if let Some(command) = command(finding, trace) {
@@ -180,11 +235,13 @@ fn findings(findings: &[Finding], trace: Option<&str>, width: usize) -> Vec<Vec<
 
 /// Returns the command line that shows more about a finding than the report.
 pub(super) fn command(finding: &Finding, trace: Option<&str>) -> Option<String> {
-    let arguments = Some(&*finding.command).filter(|arguments| *arguments != REPORT)?;
-    Some(format!(
-        "perfcollect {}",
-        arguments.replacen("TRACE", trace?, 1)
-    ))
+    let trace = trace.filter(|_| finding.command != REPORT)?;
+    let words = finding.command.iter().map(|word| match &**word {
+        TRACE => trace.to_owned(),
+        word => shell_word(word),
+    });
+    let words: Vec<String> = words.collect();
+    Some(format!("perfcollect {}", words.join(" ")))
 }
 
 /// Returns the table of code: the user's, if there is any with a name.
@@ -205,14 +262,24 @@ fn code(summary: &Summary, rows: usize) -> Vec<String> {
         return lines;
     }
     lines.push("        %  your code, with what it calls".to_owned());
-    let is_notable = |samples: u64| samples.saturating_mul(MIN_ROW) >= summary.samples;
-    let own = own.iter().filter(|row| is_notable(row.samples));
-    lines.extend(own.take(rows).map(|row| {
+    // The same method of several processes is one row.
+    let mut methods: Vec<(&Share, u64)> = Vec::new();
+    for row in own {
+        let is_same = |other: &&Share| (&other.name, &other.module) == (&row.name, &row.module);
+        let mut rows = methods.iter_mut();
+        match rows.find(|(first, _)| is_same(first)) {
+            Some((_, samples)) => *samples = samples.saturating_add(row.samples),
+            None => methods.push((row, row.samples)),
+        }
+    }
+    methods.sort_by_key(|(_, samples)| Reverse(*samples));
+    methods.retain(|(_, samples)| samples.saturating_mul(MIN_ROW) >= summary.samples);
+    lines.extend(methods.iter().take(rows).map(|(row, samples)| {
         format!(
             "{:>9}  {}!{}",
-            percent(row.samples, summary.samples),
+            percent(*samples, summary.samples),
             short(&row.module),
-            short(&row.name)
+            short(&NameStyle::Short.of_method(&row.name))
         )
     }));
     lines

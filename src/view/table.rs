@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
-use crate::output::sanitize::terminal;
+use crate::output::sanitize::{json_text, terminal};
 
 /// Format of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -40,6 +40,15 @@ impl Cell {
             Self::Count(count) => count.to_string(),
             Self::Number(number) => format!("{number:.1}"),
             Self::None => String::new(),
+        }
+    }
+
+    /// Returns the text for programs that take some text for formulas.
+    fn csv(&self) -> String {
+        let text = self.text();
+        match self.is_text() && text.starts_with(['=', '+', '-', '@']) {
+            true => format!("'{text}"),
+            false => text,
         }
     }
 
@@ -158,8 +167,8 @@ impl Table {
         };
         let rows: Vec<Value> = self.rows.iter().map(row).collect();
         let table = json!({ "format_version": 1, "kind": self.kind, "rows": rows });
-        serde_json::to_writer_pretty(&mut *out, &table)?;
-        writeln!(out)
+        let json = serde_json::to_string_pretty(&table)?;
+        writeln!(out, "{}", json_text(&json))
     }
 
     fn write_markdown(&self, out: &mut impl Write) -> io::Result<()> {
@@ -178,7 +187,7 @@ impl Table {
         let mut csv = csv::Writer::from_writer(out);
         csv.write_record(&self.columns)?;
         for row in &self.rows {
-            csv.write_record(texts(row))?;
+            csv.write_record(row.iter().map(Cell::csv))?;
         }
         csv.flush()
     }
@@ -213,6 +222,7 @@ mod tests {
     fn written(format: TableFormat) -> String {
         let rows = [
             [Cell::from(7_i32), "a|b".into(), 12.25.into()],
+            [Cell::from(8_i32), "=1+1\u{9b}".into(), (-1.0).into()],
             [Cell::from(123_i32), "x,\"y\u{1b}".into(), Cell::None],
         ];
         let table = Table::new("processes", ["pid", "name", "cpu_ms"], rows.into_iter());
@@ -232,19 +242,21 @@ mod tests {
         assert!(!text.contains('\u{1b}'));
         let csv = written(TableFormat::Csv);
         assert!(
-            csv.starts_with("pid,name,cpu_ms\n7,a|b,12.2\n123,\"x,\"\"y"),
+            csv.starts_with("pid,name,cpu_ms\n7,a|b,12.2\n8,'=1+1\\u{9b},-1.0\n123,\"x,\"\"y"),
             "{csv}"
         );
         let markdown = written(TableFormat::Md);
         assert!(
             markdown.starts_with("| pid | name | cpu_ms |\n|---|---|---|\n| 7 | a\\|b | 12.2 |\n")
         );
-        let json: Value = serde_json::from_str(&written(TableFormat::Json)).unwrap();
+        let json = written(TableFormat::Json);
+        assert!(json.contains("=1+1\\u009b"), "{json}");
+        let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(
             json["rows"][0],
             json!({"pid": 7, "name": "a|b", "cpu_ms": 12.25})
         );
-        assert_eq!(json["rows"][1]["name"], json!("x,\"y\u{1b}"));
-        assert_eq!(json["rows"][1]["cpu_ms"], Value::Null);
+        assert_eq!(json["rows"][2]["name"], json!("x,\"y\u{1b}"));
+        assert_eq!(json["rows"][2]["cpu_ms"], Value::Null);
     }
 }

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use super::table::{Cell, Table, TableFormat};
 use super::{Rows, ViewError, code_rows, report, roles, runtime_tables};
+use crate::output::sanitize::json_text;
 use crate::output::summary::{Share, Summary};
 use crate::trace_archive::TraceArchive;
 
@@ -73,8 +74,8 @@ fn print(
 ) -> io::Result<()> {
     match (kind, format) {
         (ReportKind::Summary, TableFormat::Json) => {
-            serde_json::to_writer_pretty(&mut *out, summary)?;
-            writeln!(out)
+            let json = serde_json::to_string_pretty(summary)?;
+            writeln!(out, "{}", json_text(&json))
         }
         (ReportKind::Summary, TableFormat::Text) => report::summary(summary, out),
         (ReportKind::Findings, TableFormat::Text) => {

@@ -36,7 +36,7 @@ pub(in crate::cli) fn requested(
         .map(|limit| format!("{} s", limit.as_secs_f64()));
     lines.put("time limit", limit.as_deref().unwrap_or("none"));
     match request.disk.has_limit() {
-        true => lines.put("size limit", &request.disk),
+        true => lines.put("size limit", request.disk),
         false => lines.put("size limit", "none"),
     }
     match events {

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Stands for the path of the trace in the command of a finding.
+pub const TRACE: &str = "TRACE";
 /// Arguments of perfcollect that print the report.
-pub const REPORT: &str = "view TRACE";
+pub const REPORT: [&str; 2] = ["view", TRACE];
 
 /// What is remarkable in a trace. The rules are in [`crate::findings`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,8 +26,8 @@ pub struct Finding {
     pub figures: BTreeMap<String, f64>,
     /// Parts of the summary that it follows from, such as `shares.own_methods`.
     pub evidence: Vec<String>,
-    /// Arguments of perfcollect for more about it; `TRACE` stands for the path of the trace.
-    pub command: String,
+    /// Arguments of perfcollect for more about it; [`TRACE`] stands for the path of the trace.
+    pub command: Vec<String>,
 }
 
 impl Finding {
@@ -40,7 +42,7 @@ impl Finding {
             cost_cpus: 0.0,
             figures: BTreeMap::new(),
             evidence: Vec::new(),
-            command: REPORT.to_owned(),
+            command: REPORT.map(str::to_owned).to_vec(),
         }
     }
 
@@ -79,9 +81,10 @@ impl Finding {
 
     /// Sets the arguments of perfcollect for more about it.
     #[must_use]
-    pub fn more(self, command: impl Into<String>) -> Self {
+    pub fn more(self, command: &[&str]) -> Self {
+        let command = command.iter().map(|&word| word.to_owned());
         Self {
-            command: command.into(),
+            command: command.collect(),
             ..self
         }
     }

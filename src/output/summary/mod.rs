@@ -10,7 +10,7 @@ mod syscalls;
 mod unnamed;
 mod work;
 
-pub use finding::{Finding, REPORT};
+pub use finding::{Finding, REPORT, TRACE};
 pub use methods::MethodSummary;
 pub use modules::ModuleSummary;
 pub use processes::ProcessSummary;
@@ -20,6 +20,7 @@ pub use runtimes::{
     WaitSummary,
 };
 pub use shares::{Share, Shares};
+pub use syscalls::ENTRY_AND_EXIT;
 pub use unnamed::UnnamedSummary;
 pub use work::Work;
 

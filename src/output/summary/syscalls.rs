@@ -17,8 +17,8 @@ const ENTRIES: [&str; 4] = [
     "el0t_64_sync",
     "el0_svc",
 ];
-/// Name of the row of samples in these alone.
-const ENTRY_AND_EXIT: &str = "(entry and exit)";
+/// Name of the share of samples in the code before and after system calls alone.
+pub const ENTRY_AND_EXIT: &str = "(entry and exit)";
 
 /// No system call.
 const NONE: u32 = u32::MAX;

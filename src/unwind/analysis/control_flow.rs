@@ -10,6 +10,9 @@ use super::module::Module;
 use super::state::State;
 use super::sweep::{is_near, is_padding};
 
+/// Maximum number of bytes of padding that are read: it aligns code to 64 bytes at most.
+const MAX_PADDING: u64 = 64;
+
 /// What follows an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -135,7 +138,9 @@ impl<'a> Scope<'a> {
     }
 
     fn after_padding(&self, address: u64) -> u64 {
-        let padding = self.decoder(address).into_iter().take_while(is_padding);
+        let end = address.saturating_add(MAX_PADDING);
+        let padding = self.decoder(address).into_iter();
+        let padding = padding.take_while(|padding| is_padding(padding) && padding.ip() < end);
         padding.last().map_or(address, |last| last.next_ip())
     }
 }
