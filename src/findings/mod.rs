@@ -52,3 +52,6 @@ pub fn find(summary: &Summary) -> Vec<Finding> {
     all.truncate(MAX_FINDINGS);
     all
 }
+
+#[cfg(test)]
+mod tests;

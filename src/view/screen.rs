@@ -179,7 +179,8 @@ fn processes(summary: &Summary, width: usize) -> Vec<String> {
         }
     }
     programs.sort_by_key(|(_, samples, _)| Reverse(*samples));
-    let is_notable = |samples: u64| samples.saturating_mul(MIN_PROCESS) >= summary.samples;
+    let is_notable =
+        |samples: u64| samples > 0 && samples.saturating_mul(MIN_PROCESS) >= summary.samples;
     let programs = programs.iter().take(MAX_PROCESSES);
     let programs = programs.filter(|(_, samples, _)| is_notable(*samples));
     let rows = programs.map(|(process, samples, processes)| {

@@ -1,0 +1,125 @@
+use super::*;
+use crate::output::summary::{ProcessSummary, RuntimeSummary, Work};
+use crate::trace::{CpuPressure, Trace};
+
+/// A process that used `cpu_ms` of ten seconds, with so many samples of each kind of work.
+fn summary(cpu_ms: f64, samples: u64, work: Work) -> Summary {
+    let mut summary = Summary::new(&Trace::default());
+    summary.info.cpus = 2;
+    summary.info.end_ns = 10_000_000_000;
+    summary.info.event = "cpu-clock".into();
+    summary.info.system_wide = true;
+    (summary.samples, summary.cpu_ms) = (samples, cpu_ms);
+    summary.processes.push(ProcessSummary {
+        pid: 7,
+        name: "shop".into(),
+        command_line: "dotnet /srv/Shop.dll".into(),
+        samples,
+        cpu_ms,
+        work,
+    });
+    summary
+}
+
+fn rules(summary: &Summary) -> Vec<String> {
+    let mut rules: Vec<String> = find(summary).into_iter().map(|found| found.rule).collect();
+    rules.sort_unstable();
+    rules
+}
+
+#[test]
+fn a_quiet_process_has_no_findings() {
+    let all = Work {
+        own: 1000,
+        ..Work::default()
+    };
+    assert_eq!(rules(&summary(400.0, 1000, all)), [""; 0]);
+    assert_eq!(rules(&Summary::new(&Trace::default())), [""; 0]);
+}
+
+#[test]
+fn each_kind_of_work_is_found_above_its_threshold() {
+    type Set = fn(&mut Work, u64);
+    let cases: [(&str, Set, u64); 6] = [
+        ("jit", |work, count| work.jit = count, 150),
+        ("exceptions", |work, count| work.exceptions = count, 50),
+        ("page-faults", |work, count| work.page_faults = count, 100),
+        ("spinning", |work, count| work.spinning = count, 50),
+        ("sync-over-async", |work, count| work.task_waits = count, 10),
+        (
+            "debug-build",
+            |work, count| (work.own, work.not_optimized) = (1000, count),
+            500,
+        ),
+    ];
+    for (rule, set, threshold) in cases {
+        for (count, expected) in [(threshold - 1, false), (threshold, true)] {
+            let mut work = Work::default();
+            set(&mut work, count);
+            let found = rules(&summary(10_000.0, 1000, work));
+            assert_eq!(
+                found.iter().any(|found| found == rule),
+                expected,
+                "{rule}: {found:?}"
+            );
+            assert!(found.contains(&"cpu-use".to_owned()), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn the_most_costly_finding_is_first() {
+    let work = Work {
+        spinning: 300,
+        jit: 400,
+        ..Work::default()
+    };
+    let found = find(&summary(10_000.0, 1000, work));
+    let rules: Vec<&str> = found.iter().map(|found| &*found.rule).collect();
+    assert_eq!(rules, ["cpu-use", "jit", "spinning"]);
+    assert_eq!(found[1].figures["cpu_percent"], 40.0);
+    assert_eq!(found[1].subject, "Shop");
+}
+
+/// Whatever a summary contains, rules return finite figures.
+#[test]
+fn hostile_numbers_have_finite_figures() {
+    let most = Work {
+        kernel: u64::MAX,
+        page_faults: 1,
+        jit: u64::MAX,
+        gc: u64::MAX,
+        exceptions: u64::MAX,
+        spinning: u64::MAX,
+        task_waits: u64::MAX,
+        not_optimized: u64::MAX,
+        own: 100,
+    };
+    for (cpu_ms, samples, end_ns) in [
+        (f64::NAN, 1, 1),
+        (f64::INFINITY, u64::MAX, u64::MAX),
+        (-1.0, 1, 0),
+        (1e308, 1, 1),
+    ] {
+        let mut summary = summary(cpu_ms, samples, most);
+        summary.info.end_ns = end_ns;
+        summary.info.cpu_pressure = Some(CpuPressure {
+            waiting_ms: f64::MAX,
+            throttled_ms: f64::INFINITY,
+            throttled_periods: u64::MAX,
+        });
+        summary.quality.stacks.rooted = u64::MAX;
+        summary.quality.stacks.too_deep = u64::MAX;
+        summary.runtimes.push(RuntimeSummary {
+            gc: Some(Default::default()),
+            exceptions: Some(Default::default()),
+            contention: Some(Default::default()),
+            thread_pool: Some(Default::default()),
+            ..RuntimeSummary::default()
+        });
+        for found in find(&summary) {
+            let mut figures = found.figures.values();
+            assert!(figures.all(|figure| figure.is_finite()), "{found:?}");
+        }
+    }
+}
