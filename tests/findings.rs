@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use perfcollect::output::summary::Finding;
-use support::{Missing, Runtime, Saved, Workload, captured_for, perfcollect, run, workloads};
+use support::{Runtime, Saved, Workload, captured_for, perfcollect, run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(300);
 

@@ -23,7 +23,9 @@ fuzz_target!(|data: &[u8]| {
     for symbol in dump.table().iter() {
         if let Some(function) = code.lookup(symbol.start, 1 << 32) {
             assert!(function.range.contains(&symbol.start));
-            let _ = code.call_frames(function).map(|frames| frames.rows(symbol.start));
+            let _ = code
+                .call_frames(function)
+                .map(|frames| frames.rows(symbol.start));
         }
     }
 });

@@ -7,7 +7,10 @@ mod parts;
 use std::io::{Write, sink};
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::view::view;
+use perfcollect::view::screen::{Screen, Size};
+use perfcollect::view::{
+    ReportKind, Rows, TableFormat, print_table, view, view_method, view_screen,
+};
 use rawzip::ZipArchiveWriter;
 
 use parts::counted;
@@ -30,5 +33,23 @@ fuzz_target!(|data: &[u8]| {
 fn print(archive: &[u8]) {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file can be created");
     file.write_all(archive).expect("the write succeeds");
-    let _ = view(file.path(), 20, &mut sink());
+    let path = file.path();
+    let rows = Rows {
+        top: 20,
+        full: true,
+    };
+    let size = Size {
+        width: 80,
+        height: 24,
+    };
+    let _ = view(path, rows, &mut sink());
+    let _ = view_method(path, "a", 20, &mut sink());
+    let _ = view_screen(path, Screen { size, bold: true }, &mut sink());
+    let _ = print_table(
+        path,
+        ReportKind::Exceptions,
+        TableFormat::Csv,
+        rows,
+        &mut sink(),
+    );
 }
