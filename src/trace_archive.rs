@@ -200,7 +200,9 @@ fn read_summary(mut entry: impl Read) -> Result<Summary, TraceArchiveError> {
     if found > FORMAT_VERSION {
         return Err(TraceArchiveError::NewerFormat { found });
     }
-    serde_json::from_slice(&json).map_err(TraceArchiveError::Summary)
+    let mut summary: Summary = serde_json::from_slice(&json).map_err(TraceArchiveError::Summary)?;
+    summary.truncate();
+    Ok(summary)
 }
 
 #[cfg(test)]
@@ -210,6 +212,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::output::summary::{RuntimeSummary, Share};
     use crate::trace::Trace;
     use crate::zip::made::zip_of;
 
@@ -222,6 +225,18 @@ mod tests {
     fn summary_error(json: &[u8]) -> TraceArchiveError {
         let archive = open(&[("x.trace/summary.json", json)]).unwrap();
         archive.summary().unwrap_err()
+    }
+
+    #[test]
+    fn reads_no_more_rows_than_are_written() {
+        let mut summary = Summary::new(&Trace::default());
+        summary.runtimes = vec![RuntimeSummary::default(); 1000];
+        summary.shares.own_methods = vec![Share::default(); 1000];
+        let json = serde_json::to_vec(&summary).unwrap();
+        let archive = open(&[("x.trace/summary.json", &json)]).unwrap();
+        let read = archive.summary().unwrap();
+        assert_eq!(read.runtimes.len(), 100);
+        assert_eq!(read.shares.own_methods.len(), 50);
     }
 
     #[test]

@@ -22,7 +22,8 @@ fn a_storm_of_exceptions_is_found_with_its_method() {
     need_capture!();
     let runtime = need!(Runtime::newest());
     let program = need!(workloads::storm());
-    let workload = Workload::start(&mut runtime.command(&program));
+    let mut command = runtime.command(&program);
+    let workload = Workload::start(command.args(["--seconds", "6000"]));
     let saved = captured_for(Duration::from_secs(1), workload.pid(), &[]);
     let found = finding(&saved, "exceptions").unwrap();
     assert_eq!(found.pid, Some(workload.pid() as i32));
@@ -39,7 +40,8 @@ fn the_users_methods_stand_for_what_they_call() {
     need_capture!();
     let runtime = need!(Runtime::newest());
     let program = need!(workloads::cpu());
-    let workload = Workload::start(&mut runtime.command(&program));
+    let mut command = runtime.command(&program);
+    let workload = Workload::start(command.args(["--seconds", "6000"]));
     let saved = captured_for(Duration::from_secs(3), workload.pid(), &[]);
     let summary = &saved.summary;
     let own: u64 = summary.processes.iter().map(|row| row.work.own).sum();

@@ -160,11 +160,7 @@ impl OutputRequest<'_> {
             report::methods(summary, TOP_METHODS, false, text)?;
         }
         report::missing_symbols(summary, archive, text)?;
-        writeln!(
-            text,
-            "
-{saved}"
-        )
+        writeln!(text, "\n{saved}")
     }
 
     /// Prints the report, or the summary as JSON.

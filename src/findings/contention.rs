@@ -8,8 +8,9 @@ use crate::output::summary::{Finding, TRACE};
 const MIN_WAITING: f64 = 0.05;
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
-    let programs = scene.runtimes().filter_map(|(name, runtime)| {
-        let waits = runtime.contention.as_ref()?;
+    let programs = scene.runtimes().filter_map(|runtime| {
+        let waits = runtime.summary.contention.as_ref()?;
+        let name = runtime.name();
         let ms = waits.ms + waits.unended_ms;
         let waiting = ms / 1e3 / scene.seconds;
         if waiting < MIN_WAITING || !waiting.is_finite() {
@@ -27,7 +28,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             let part = (row.ms + row.unended_ms) / ms;
             text += &format!("; {} of it in {method}", percent(part));
         }
-        let finding = Finding::new("lock-contention", text).about(runtime.pid, &name);
+        let finding = runtime.finding("lock-contention", text);
         Some(
             finding
                 .from("runtimes.contention")

@@ -14,8 +14,9 @@ const MIN_INDUCED: f64 = 0.3;
 const MB: f64 = 1e6;
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
-    let programs = scene.runtimes().filter_map(|(name, runtime)| {
-        let gc = runtime.gc.as_ref()?;
+    let programs = scene.runtimes().filter_map(|runtime| {
+        let gc = runtime.summary.gc.as_ref()?;
+        let name = runtime.name();
         let cpu_percent = gc.cpu_percent.unwrap_or_default();
         let is_remarkable = gc.paused_percent >= MIN_PAUSED_PERCENT
             || cpu_percent >= MIN_CPU_PERCENT
@@ -40,10 +41,10 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             if gc.induced as f64 >= gc.count as f64 * MIN_INDUCED && gc.induced > 0 {
                 text += &format!("; the program requested {} collections", gc.induced);
             }
-            text += &allocating(runtime);
+            text += &allocating(runtime.summary);
             let cost = gc.cpu_ms.unwrap_or_default() / 1e3 / scene.seconds;
-            Finding::new("gc", text)
-                .about(runtime.pid, &name)
+            runtime
+                .finding("gc", text)
                 .from("runtimes.gc")
                 .figure("paused_percent", gc.paused_percent)
                 .figure("max_pause_ms", gc.max_pause_ms)
@@ -57,7 +58,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
                     "-viewer",
                     "gc",
                     "-processfilter",
-                    &runtime.pid.to_string(),
+                    &runtime.summary.pid.to_string(),
                 ])
         })
     });

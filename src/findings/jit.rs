@@ -1,11 +1,10 @@
 //! The JIT compiler of .NET takes much of a process's CPU time: what it compiles again.
 
 use super::scene::{Scene, cpus, percent, shown};
-use crate::output::summary::{Finding, REPORT, RuntimeSummary, TRACE};
+use crate::output::summary::{Finding, JitSummary, TRACE};
 
 /// Share of the process's CPU time, and CPUs, below which it is not remarkable.
-const MIN_PART: f64 = 0.15;
-const MIN_CPUS: f64 = 0.05;
+const MIN: [f64; 2] = [0.15, 0.05];
 /// CPUs for code that replaces code which already runs (tiered compilation): every program does that
 /// in its first minutes.
 const MIN_BACKGROUND_CPUS: f64 = 0.2;
@@ -13,52 +12,44 @@ const MIN_BACKGROUND_CPUS: f64 = 0.2;
 const MIN_AGAIN: f64 = 0.1;
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
-    let programs = scene.programs().filter_map(|program| {
-        let samples = program.process.work.jit;
-        let (part, used) = (program.part(samples), program.cpus_of(samples));
+    let loads = scene.with_work(|work| work.jit, MIN);
+    let findings = loads.filter_map(|load| {
+        let pid = load.program.process.pid;
         let mut runtimes = scene.summary.runtimes.iter();
-        let runtime = runtimes.find(|runtime| runtime.pid == program.process.pid);
+        let runtime = runtimes.find(|runtime| runtime.pid == pid);
         let jit = runtime.and_then(|runtime| runtime.jit.as_ref());
         let warms_up = jit.is_some_and(|jit| jit.foreground_ms * 2.0 < jit.ms);
-        let min_cpus = if warms_up {
-            MIN_BACKGROUND_CPUS
-        } else {
-            MIN_CPUS
-        };
-        (part >= MIN_PART && used >= min_cpus).then(|| {
-            let mut text = format!(
-                "JIT compilation takes {} of the CPU time of {} ({})",
-                percent(part),
-                program.name(),
-                cpus(used)
-            );
-            if warms_up {
-                text += ", most of it in the background, as it does when a program warms up";
-            }
-            text += &runtime.map(compiled).unwrap_or_default();
-            let pid = program.process.pid.to_string();
-            let more: &[&str] = match runtime {
-                Some(_) => &["view", TRACE, "-viewer", "jit", "-processfilter", &pid],
-                None => &REPORT,
-            };
-            program
-                .finding("jit", text)
-                .from("processes.work.jit")
-                .from("runtimes.jit")
-                .figure("cpu_percent", part * 100.0)
-                .figure("used_cpus", used)
-                .costing(used)
-                .more(more)
+        if warms_up && load.cpus < MIN_BACKGROUND_CPUS {
+            return None;
+        }
+        let mut text = format!(
+            "JIT compilation takes {} of the CPU time of {} ({})",
+            percent(load.part),
+            load.program.name(),
+            cpus(load.cpus)
+        );
+        if warms_up {
+            text += ", most of it in the background, as it does when a program warms up";
+        }
+        text += &jit.map(compiled).unwrap_or_default();
+        let finding = load.finding("jit", "processes.work.jit", text);
+        Some(match runtime {
+            Some(_) => finding.from("runtimes.jit").more(&[
+                "view",
+                TRACE,
+                "-viewer",
+                "jit",
+                "-processfilter",
+                &pid.to_string(),
+            ]),
+            None => finding,
         })
     });
-    programs.collect()
+    findings.collect()
 }
 
 /// Describes what was compiled.
-fn compiled(runtime: &RuntimeSummary) -> String {
-    let Some(jit) = &runtime.jit else {
-        return String::new();
-    };
+fn compiled(jit: &JitSummary) -> String {
     let mut text = format!(": {} methods", jit.count);
     let tier = jit.tiers.iter().max_by(|a, b| a.ms.total_cmp(&b.ms));
     if let Some(tier) = tier {

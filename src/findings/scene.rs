@@ -2,7 +2,9 @@
 
 use crate::output::NameStyle;
 use crate::output::sanitize::truncate_with_ellipsis;
-use crate::output::summary::{Finding, MethodPair, ProcessSummary, RuntimeSummary, Share, Summary};
+use crate::output::summary::{
+    Finding, MethodPair, ProcessSummary, RuntimeSummary, Share, Summary, Work,
+};
 
 /// Maximum length of a name in a finding, in bytes.
 const MAX_NAME_BYTES: usize = 60;
@@ -27,17 +29,37 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Returns the .NET processes that sent events, each with its name and process id.
-    pub(super) fn runtimes(&self) -> impl Iterator<Item = (String, &'a RuntimeSummary)> {
+    /// Returns the .NET processes that sent events.
+    pub(super) fn runtimes(&self) -> impl Iterator<Item = Runtime<'a>> {
         let has_length = self.seconds > 0.0;
         let runtimes = self.summary.runtimes.iter().filter(move |_| has_length);
-        let summary = self.summary;
-        runtimes.map(move |runtime| {
-            let mut processes = summary.processes.iter();
-            let process = processes.find(|process| process.pid == runtime.pid);
-            let name = process.map_or(".NET process", ProcessSummary::program);
-            (process_name(name, runtime.pid), runtime)
+        let processes = &self.summary.processes;
+        runtimes.map(move |summary| {
+            let mut processes = processes.iter();
+            let process = processes.find(|process| process.pid == summary.pid);
+            Runtime {
+                program: process.map_or(".NET process", ProcessSummary::program),
+                summary,
+            }
         })
+    }
+
+    /// Returns the processes with a kind of work that takes this part of their CPU time, and this
+    /// many CPUs, at least.
+    pub(super) fn with_work(
+        &self,
+        samples: impl Fn(&Work) -> u64,
+        [min_part, min_cpus]: [f64; 2],
+    ) -> impl Iterator<Item = WorkLoad<'a>> {
+        let loads = self.programs().map(move |program| {
+            let samples = samples(&program.process.work);
+            WorkLoad {
+                part: program.part(samples),
+                cpus: program.cpus_of(samples),
+                program,
+            }
+        });
+        loads.filter(move |load| load.part >= min_part && load.cpus >= min_cpus)
     }
 
     /// Returns the processes with samples, if these count time.
@@ -93,6 +115,45 @@ impl<'a> Program<'a> {
     /// Starts a finding about the process.
     pub(super) fn finding(&self, rule: &str, text: String) -> Finding {
         Finding::new(rule, text).about(self.process.pid, self.process.program())
+    }
+}
+
+/// A kind of work of a process.
+pub(super) struct WorkLoad<'a> {
+    pub(super) program: Program<'a>,
+    /// Part of the CPU time of the process, from 0 to 1.
+    pub(super) part: f64,
+    /// CPUs that it used, on average.
+    pub(super) cpus: f64,
+}
+
+impl WorkLoad<'_> {
+    /// Starts a finding about the work. `evidence` is where the summary counts it.
+    pub(super) fn finding(&self, rule: &str, evidence: &str, text: String) -> Finding {
+        let finding = self.program.finding(rule, text);
+        finding
+            .from(evidence)
+            .figure("cpu_percent", self.part * 100.0)
+            .figure("used_cpus", self.cpus)
+            .costing(self.cpus)
+    }
+}
+
+/// A .NET process that sent events.
+pub(super) struct Runtime<'a> {
+    program: &'a str,
+    pub(super) summary: &'a RuntimeSummary,
+}
+
+impl Runtime<'_> {
+    /// Returns the name of the program and the process id.
+    pub(super) fn name(&self) -> String {
+        process_name(self.program, self.summary.pid)
+    }
+
+    /// Starts a finding about the process.
+    pub(super) fn finding(&self, rule: &str, text: String) -> Finding {
+        Finding::new(rule, text).about(self.summary.pid, self.program)
     }
 }
 

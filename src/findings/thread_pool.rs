@@ -8,8 +8,9 @@ use crate::output::summary::{Finding, TRACE};
 const MIN_ADDED: u64 = 3;
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
-    let programs = scene.runtimes().filter_map(|(name, runtime)| {
-        let pool = runtime.thread_pool.as_ref()?;
+    let programs = scene.runtimes().filter_map(|runtime| {
+        let pool = runtime.summary.thread_pool.as_ref()?;
+        let name = runtime.name();
         let added = pool.starvations.saturating_add(pool.blocking);
         if added < MIN_ADDED {
             return None;
@@ -25,7 +26,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             "the thread pool of {name} added {added} threads, up to {}, because {why}{waiting}",
             pool.max_threads
         );
-        let finding = Finding::new("thread-pool", text).about(runtime.pid, &name);
+        let finding = runtime.finding("thread-pool", text);
         Some(
             finding
                 .from("runtimes.thread_pool")

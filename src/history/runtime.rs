@@ -19,7 +19,7 @@ use crate::nettrace::EventMetadata;
 use crate::trace::{FunctionId, Nanos, Pid, RuntimeEvent, Trace};
 
 /// Maximum number of processes: those with most events.
-const MAX_PROCESSES: usize = 100;
+pub(crate) const MAX_PROCESSES: usize = 100;
 /// Maximum number of collections of all processes, and the number that each may have.
 const MAX_COLLECTIONS: usize = 1 << 17;
 const MIN_COLLECTIONS: usize = 1 << 12;

@@ -6,6 +6,7 @@ pub mod events;
 mod hot_path;
 mod method;
 mod notices;
+mod quality;
 pub mod report;
 mod roles;
 mod runtime_tables;

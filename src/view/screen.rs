@@ -1,14 +1,16 @@
 //! The first screen: the answer in as many lines as a terminal shows.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::report::{self, percent, short};
-use super::{code_rows, count};
+use super::report::{percent, short};
+use super::{code_rows, count, quality};
 use crate::output::NameStyle;
 use crate::output::sanitize::{shell_word, terminal};
-use crate::output::summary::{Finding, ProcessSummary, REPORT, Share, Summary, TRACE};
+use crate::output::summary::{Finding, REPORT, Summary, TRACE};
 
 /// Smallest size that is used: a terminal may have no size.
 const MIN_SIZE: Size = Size {
@@ -29,7 +31,10 @@ const FINDING_LINES: usize = 11;
 const INDENT: &str = "     ";
 
 /// Start of the line with the command of a finding.
-const COMMAND: &str = "     -> ";
+pub(super) const COMMAND: &str = "     -> ";
+
+/// Line in place of findings.
+const NO_FINDINGS: &str = "No findings: nothing exceeds a threshold.";
 
 /// Size of a terminal, in characters.
 #[derive(Clone, Copy, Debug)]
@@ -69,42 +74,15 @@ pub fn print(
     let mut end = ending(summary, trace.as_deref());
     end.extend((!saved.is_empty()).then(|| saved.to_owned()));
     // Paths and commands must be whole to be copied.
-    let words = textwrap::Options::new(width)
-        .break_words(false)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    let words = whole_words(width);
     let wrapped = |line: &String| textwrap::wrap(line, &words).len();
     let end_lines: usize = end.iter().map(wrapped).sum();
-    let mut left = height.saturating_sub(lines.len() + end_lines);
-    let findings = findings(&summary.findings, trace.as_deref(), width);
-    if !findings.is_empty() {
-        lines.push(String::new());
-        left = left.saturating_sub(1);
-    }
-    if findings.is_empty() {
-        lines.extend([
-            String::new(),
-            "No findings: nothing exceeds a threshold.".to_owned(),
-        ]);
-        left = left.saturating_sub(2);
-    }
-    let budget = FINDING_LINES.min(left.saturating_sub(1));
-    let mut shown = 0;
-    let mut used = 0;
-    for finding in &findings {
-        let rows: usize = finding.iter().map(|line| rows(line, width)).sum();
-        if used + rows > budget && shown > 0 {
-            break;
-        }
-        used += rows;
-        shown += 1;
-        lines.extend(finding.iter().cloned());
-    }
-    if shown < findings.len() {
-        lines.push(format!("     ... and {} more", findings.len() - shown));
-        used += 1;
-    }
-    left = left.saturating_sub(used);
+    let left = height.saturating_sub(lines.len() + end_lines);
+    let (findings, taken) = findings(&summary.findings, trace.as_deref(), width, left);
+    lines.push(String::new());
+    lines.extend(findings);
     // A blank line, the heading and a row at least.
+    let left = left.saturating_sub(taken + 1);
     if left > 2 && summary.samples > 0 {
         lines.push(String::new());
         lines.extend(code(summary, left - 2));
@@ -166,19 +144,8 @@ fn headline(summary: &Summary) -> String {
 
 /// Returns the programs with most CPU time, each with all its processes.
 fn processes(summary: &Summary, width: usize) -> Vec<String> {
-    let mut programs: Vec<(&ProcessSummary, u64, u64)> = Vec::new();
-    for process in &summary.processes {
-        let mut rows = programs.iter_mut();
-        let name = process.program();
-        match rows.find(|(first, ..)| first.program() == name) {
-            Some((_, samples, processes)) => {
-                *samples = samples.saturating_add(process.samples);
-                *processes += 1;
-            }
-            None => programs.push((process, process.samples, 1)),
-        }
-    }
-    programs.sort_by_key(|(_, samples, _)| Reverse(*samples));
+    let rows = summary.processes.iter().map(|row| (row, row.samples));
+    let programs = grouped(rows, |process| process.program());
     let is_notable =
         |samples: u64| samples > 0 && samples.saturating_mul(MIN_PROCESS) >= summary.samples;
     let programs = programs.iter().take(MAX_PROCESSES);
@@ -196,6 +163,28 @@ fn processes(summary: &Summary, width: usize) -> Vec<String> {
         }
     });
     rows.collect()
+}
+
+/// Adds up rows with the same key. Returns the first row of each, with the samples and the number of
+/// rows, most samples first.
+fn grouped<'a, R, K: Eq + Hash>(
+    rows: impl Iterator<Item = (&'a R, u64)>,
+    key: impl Fn(&'a R) -> K,
+) -> Vec<(&'a R, u64, u64)> {
+    let mut at: HashMap<K, usize> = HashMap::new();
+    let mut groups: Vec<(&R, u64, u64)> = Vec::new();
+    for (row, samples) in rows {
+        let group = *at.entry(key(row)).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some((_, all, rows)) => {
+                *all = all.saturating_add(samples);
+                *rows += 1;
+            }
+            None => groups.push((row, samples, 1)),
+        }
+    }
+    groups.sort_by_key(|(_, samples, _)| Reverse(*samples));
+    groups
 }
 
 /// Returns a command line without the directory of its program.
@@ -216,22 +205,52 @@ fn with_ellipsis(line: &str, width: usize) -> String {
     }
 }
 
-/// Returns the lines of each finding.
-fn findings(findings: &[Finding], trace: Option<&str>, width: usize) -> Vec<Vec<String>> {
-    let numbered = (1..).zip(findings);
-    let lines = numbered.map(|(number, finding)| {
-        let text = format!("{number:>3}. {}", terminal(&finding.text));
-        let options = textwrap::Options::new(width)
-            .word_splitter(textwrap::WordSplitter::NoHyphenation)
-            .subsequent_indent(INDENT);
-        let lines = textwrap::wrap(&text, options).into_iter();
-        let mut lines: Vec<String> = lines.map(Into::into).collect();
-        if let Some(command) = command(finding, trace) {
-            lines.push(format!("{COMMAND}{}", terminal(&command)));
+/// Returns the lines of the first findings, and the number of rows that they take: not many more than
+/// are left.
+fn findings(
+    findings: &[Finding],
+    trace: Option<&str>,
+    width: usize,
+    left: usize,
+) -> (Vec<String>, usize) {
+    if findings.is_empty() {
+        return (vec![NO_FINDINGS.to_owned()], 1);
+    }
+    let budget = FINDING_LINES.min(left.saturating_sub(2));
+    let (mut lines, mut taken) = (Vec::new(), 0);
+    for (shown, finding) in findings.iter().enumerate() {
+        let new = finding_lines(shown + 1, finding, trace, width);
+        let rows: usize = new.iter().map(|line| rows(line, width)).sum();
+        if taken + rows > budget && shown > 0 {
+            lines.push(format!("{INDENT}... and {} more", findings.len() - shown));
+            return (lines, taken + 1);
         }
-        lines
-    });
-    lines.collect()
+        taken += rows;
+        lines.extend(new);
+    }
+    (lines, taken)
+}
+
+fn finding_lines(
+    number: usize,
+    finding: &Finding,
+    trace: Option<&str>,
+    width: usize,
+) -> Vec<String> {
+    let text = format!("{number:>3}. {}", terminal(&finding.text));
+    let options = whole_words(width)
+        .break_words(true)
+        .subsequent_indent(INDENT);
+    let lines = textwrap::wrap(&text, options).into_iter();
+    let command = command(finding, trace).map(|command| COMMAND.to_owned() + &terminal(&command));
+    lines.map(Into::into).chain(command).collect()
+}
+
+/// Returns how to wrap lines without a hyphen or a break in a word.
+fn whole_words<'a>(width: usize) -> textwrap::Options<'a> {
+    textwrap::Options::new(width)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
 }
 
 /// Returns the command line that shows more about a finding than the report.
@@ -264,18 +283,10 @@ fn code(summary: &Summary, rows: usize) -> Vec<String> {
     }
     lines.push("        %  your code, with what it calls".to_owned());
     // The same method of several processes is one row.
-    let mut methods: Vec<(&Share, u64)> = Vec::new();
-    for row in own {
-        let is_same = |other: &&Share| (&other.name, &other.module) == (&row.name, &row.module);
-        let mut rows = methods.iter_mut();
-        match rows.find(|(first, _)| is_same(first)) {
-            Some((_, samples)) => *samples = samples.saturating_add(row.samples),
-            None => methods.push((row, row.samples)),
-        }
-    }
-    methods.sort_by_key(|(_, samples)| Reverse(*samples));
-    methods.retain(|(_, samples)| samples.saturating_mul(MIN_ROW) >= summary.samples);
-    lines.extend(methods.iter().take(rows).map(|(row, samples)| {
+    let own = own.iter().map(|row| (row, row.samples));
+    let mut methods = grouped(own, |row| (&row.name, &row.module));
+    methods.retain(|(_, samples, _)| samples.saturating_mul(MIN_ROW) >= summary.samples);
+    lines.extend(methods.iter().take(rows).map(|(row, samples, _)| {
         format!(
             "{:>9}  {}!{}",
             percent(*samples, summary.samples),
@@ -288,7 +299,7 @@ fn code(summary: &Summary, rows: usize) -> Vec<String> {
 
 /// Returns the lines about quality, and how to see more.
 fn ending(summary: &Summary, trace: Option<&str>) -> Vec<String> {
-    let mut lines = vec![report::quality_in_short(summary)];
+    let mut lines = vec![quality::in_short(summary)];
     let notices = &summary.quality.notices;
     if let Some(first) = notices.first() {
         let more = match notices.len() {

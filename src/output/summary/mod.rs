@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use super::own_code::OwnCode;
 use super::sanitize;
 use super::time_zero::TimeZero;
+use crate::history::MAX_PROCESSES;
 use crate::trace::{CaptureInfo, Quality, Trace};
 use methods::Methods;
 use shares::ShareCounts;
@@ -95,6 +96,23 @@ impl Summary {
     #[must_use]
     pub fn has_only_events(&self) -> bool {
         self.samples == 0 && !self.quality.events.is_empty()
+    }
+
+    /// Drops the rows of lists beyond what perfcollect writes: a file may have any number.
+    pub(crate) fn truncate(&mut self) {
+        self.findings.truncate(TOP);
+        self.unnamed.truncate(TOP);
+        self.runtimes.truncate(MAX_PROCESSES);
+        self.runtimes.iter_mut().for_each(RuntimeSummary::truncate);
+        let Shares {
+            threads,
+            own_methods,
+            modules,
+            syscalls,
+        } = &mut self.shares;
+        for rows in [threads, own_methods, modules, syscalls] {
+            rows.truncate(TOP);
+        }
     }
 
     /// Creates the summary of a trace.

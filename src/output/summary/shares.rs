@@ -2,6 +2,7 @@
 //! call.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
@@ -13,7 +14,7 @@ use super::work::{self, StackWork, Work};
 use super::{TOP, kept};
 use crate::output::label;
 use crate::output::own_code::OwnCode;
-use crate::trace::{Sample, StackId, Trace};
+use crate::trace::{Sample, Trace};
 
 /// Maximum number of rows of one process.
 const TOP_OF_PROCESS: usize = 10;
@@ -94,8 +95,6 @@ pub(super) struct ShareCounts<'a> {
     /// The module of the innermost function of each stack, as a row of `module_names`.
     leaf_modules: Vec<u32>,
     module_names: Vec<&'a str>,
-    /// Whether the innermost method of the user in each stack was compiled without optimization.
-    not_optimized: Vec<bool>,
     is_gc_thread: Vec<bool>,
     by_thread: Vec<u64>,
     by_method: Parts<u32>,
@@ -111,11 +110,10 @@ impl<'a> ShareCounts<'a> {
         Self {
             trace,
             methods,
-            work: StackWork::new(trace),
+            work: StackWork::new(trace, own_code),
             syscalls: Syscalls::new(trace),
             leaf_modules,
             module_names,
-            not_optimized: not_optimized(trace, own_code),
             is_gc_thread: threads
                 .map(|thread| work::is_gc_thread(&thread.name))
                 .collect(),
@@ -134,15 +132,12 @@ impl<'a> ShareCounts<'a> {
         let work = &mut self.by_process[process.index()];
         self.work
             .count(sample.stack, self.is_gc_thread[thread], work);
-        let stack = sample.stack.index();
-        let not_optimized = self.not_optimized.get(stack).copied();
-        work.not_optimized += u64::from(not_optimized.unwrap_or(false));
         let process = process.0;
         if let Some(row) = self.methods.own_row(sample.stack) {
             work.own += 1;
             self.by_method.add(process, row);
         }
-        if let Some(&module) = self.leaf_modules.get(stack) {
+        if let Some(&module) = self.leaf_modules.get(sample.stack.index()) {
             self.by_module.add(process, module);
         }
         if let Some(row) = self.syscalls.row(sample.stack) {
@@ -189,7 +184,7 @@ fn stem(name: &str) -> &str {
 }
 
 fn thread_rows(trace: &Trace, by_thread: &[u64]) -> Vec<Share> {
-    let mut groups: FxHashMap<(u32, &str), (u64, u64, &str)> = FxHashMap::default();
+    let mut groups: HashMap<(u32, &str), (u64, u64, &str)> = HashMap::new();
     let sampled = trace.threads.iter().zip(by_thread);
     for (thread, &samples) in sampled.filter(|(_, samples)| **samples > 0) {
         let group = groups.entry((thread.process.0, stem(&thread.name)));
@@ -218,7 +213,7 @@ fn thread_rows(trace: &Trace, by_thread: &[u64]) -> Vec<Share> {
 
 /// Returns the distinct modules of innermost functions, and the row of each stack.
 fn leaf_modules(trace: &Trace) -> (Vec<&str>, Vec<u32>) {
-    let mut rows: FxHashMap<&str, u32> = FxHashMap::default();
+    let mut rows: HashMap<&str, u32> = HashMap::new();
     let mut names = Vec::new();
     let functions = trace.functions.iter().map(|function| {
         let name = label::module(function);
@@ -234,18 +229,4 @@ fn leaf_modules(trace: &Trace) -> (Vec<&str>, Vec<u32>) {
     });
     let by_stack = nodes.collect();
     (names, by_stack)
-}
-
-fn not_optimized(trace: &Trace, own_code: &OwnCode) -> Vec<bool> {
-    let mut by_stack = vec![false; trace.stacks.len()];
-    for (stack, parent, frame) in trace.stacks.nodes() {
-        let mut functions = trace.functions_leaf_first(frame);
-        let own = functions.find(|function| own_code.is_own(*function));
-        by_stack[stack.index()] = match (own, parent) {
-            (Some(function), _) => work::is_not_optimized(&trace.functions[function.index()]),
-            (None, StackId::EMPTY) => false,
-            (None, parent) => by_stack[parent.index()],
-        };
-    }
-    by_stack
 }

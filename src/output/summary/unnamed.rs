@@ -1,8 +1,8 @@
 //! Functions without a name, one row per module.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
-use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{TOP, kept};
@@ -34,7 +34,7 @@ struct Counts {
 
 /// Counters by module.
 #[derive(Default)]
-pub(super) struct UnnamedModules<'a>(FxHashMap<&'a str, Counts>);
+pub(super) struct UnnamedModules<'a>(HashMap<&'a str, Counts>);
 
 impl<'a> UnnamedModules<'a> {
     /// Counts a frame of a stack with `samples` samples.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::output::own_code::OwnCode;
 use crate::trace::{Function, FunctionKind, StackId, Trace};
 
 /// Samples of a process by kind of work. A sample may be in several counters.
@@ -34,6 +35,7 @@ const EXCEPTION: u8 = 8;
 const SPINNING: u8 = 16;
 const TASK_WAIT: u8 = 32;
 const KERNEL: u8 = 64;
+const NOT_OPTIMIZED: u8 = 128;
 
 /// Kernel functions that handle page faults.
 const PAGE_FAULTS: [&str; 3] = ["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault"];
@@ -63,13 +65,13 @@ const TASK_WAITS: [&str; 4] = [
 /// Threads of the garbage collector.
 const GC_THREADS: [&str; 2] = [".NET Server GC", ".NET BGC"];
 /// Tier of methods that are compiled without optimization on request: a debug build.
-const NOT_OPTIMIZED: &str = "MinOptJitted";
+const MIN_OPT_TIER: &str = "MinOptJitted";
 
 /// The kinds of work of each stack.
 pub(super) struct StackWork(Vec<u8>);
 
 impl StackWork {
-    pub(super) fn new(trace: &Trace) -> Self {
+    pub(super) fn new(trace: &Trace, own_code: &OwnCode) -> Self {
         let functions: Vec<u8> = trace.functions.iter().map(flags).collect();
         let mut stacks = vec![0; trace.stacks.len()];
         for (stack, parent, frame) in trace.stacks.nodes() {
@@ -77,9 +79,17 @@ impl StackWork {
                 StackId::EMPTY => 0,
                 parent => stacks[parent.index()],
             };
-            let own = trace.functions_leaf_first(frame);
-            let own = own.map(|function| functions[function.index()]);
-            stacks[stack.index()] = own.fold(inherited, |all, flags| all | flags);
+            // The innermost method of the user decides.
+            let mut inside = trace.functions_leaf_first(frame);
+            let not_optimized = match inside.find(|function| own_code.is_own(*function)) {
+                Some(own) if is_not_optimized(&trace.functions[own.index()]) => NOT_OPTIMIZED,
+                Some(_) => 0,
+                None => inherited & NOT_OPTIMIZED,
+            };
+            let inside = trace.functions_leaf_first(frame);
+            let inside = inside.map(|function| functions[function.index()]);
+            let kinds = inside.fold(inherited & !NOT_OPTIMIZED, |all, flags| all | flags);
+            stacks[stack.index()] = kinds | not_optimized;
         }
         Self(stacks)
     }
@@ -95,6 +105,7 @@ impl StackWork {
         work.exceptions += has(EXCEPTION);
         work.spinning += has(SPINNING);
         work.task_waits += has(TASK_WAIT);
+        work.not_optimized += has(NOT_OPTIMIZED);
     }
 }
 
@@ -104,8 +115,8 @@ pub(super) fn is_gc_thread(name: &str) -> bool {
 }
 
 /// Returns whether a method was compiled without optimization because its assembly asks for it.
-pub(super) fn is_not_optimized(function: &Function) -> bool {
-    function.tier.as_deref() == Some(NOT_OPTIMIZED)
+fn is_not_optimized(function: &Function) -> bool {
+    function.tier.as_deref() == Some(MIN_OPT_TIER)
 }
 
 fn flags(function: &Function) -> u8 {

@@ -97,17 +97,24 @@ impl Module {
 /// Returns the module of a file that has only some code at an address.
 #[cfg(test)]
 pub(super) fn module_of(start: u64, code: &[u8]) -> Module {
-    use perfcollect_symbols::elf::ImageSegment;
+    Module::of(
+        image_of(start, code),
+        std::iter::empty(),
+        std::iter::empty(),
+    )
+}
 
-    let segment = ImageSegment {
+/// Returns a file that has only some code at an address.
+#[cfg(test)]
+pub(super) fn image_of(start: u64, code: &[u8]) -> CodeImage {
+    let segment = perfcollect_symbols::elf::ImageSegment {
         address: start,
         executable: true,
         data: code.to_vec(),
     };
-    let image = CodeImage {
+    CodeImage {
         segments: vec![segment],
         entry: 0,
         pointers: Vec::new(),
-    };
-    Module::of(image, std::iter::empty(), std::iter::empty())
+    }
 }

@@ -43,22 +43,11 @@ pub(super) fn never_returns(image: &CodeImage, start: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use perfcollect_symbols::elf::ImageSegment;
-
     use super::*;
+    use crate::unwind::analysis::module::image_of;
 
     fn is_end(code: &[u8]) -> bool {
-        let segment = ImageSegment {
-            address: 0x1000,
-            executable: true,
-            data: code.to_vec(),
-        };
-        let image = CodeImage {
-            segments: vec![segment],
-            entry: 0,
-            pointers: Vec::new(),
-        };
-        never_returns(&image, 0x1000)
+        never_returns(&image_of(0x1000, code), 0x1000)
     }
 
     #[test]

@@ -53,6 +53,28 @@ pub struct RuntimeSummary {
     pub thread_pool: Option<ThreadPoolSummary>,
 }
 
+impl RuntimeSummary {
+    /// Drops the rows of lists beyond what perfcollect writes.
+    pub(super) fn truncate(&mut self) {
+        if let Some(jit) = &mut self.jit {
+            jit.tiers.truncate(MAX_ROWS);
+            jit.again.truncate(MAX_ROWS);
+        }
+        if let Some(exceptions) = &mut self.exceptions {
+            exceptions.rows.truncate(MAX_ROWS);
+        }
+        for waits in [&mut self.contention, &mut self.waits]
+            .into_iter()
+            .flatten()
+        {
+            waits.rows.truncate(MAX_ROWS);
+        }
+        if let Some(allocations) = &mut self.allocations {
+            allocations.rows.truncate(MAX_ROWS);
+        }
+    }
+}
+
 /// A method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
