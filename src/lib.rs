@@ -17,6 +17,7 @@ pub mod perf_data;
 pub mod perf_text;
 pub mod resymbolize;
 pub mod script;
+pub mod selection;
 pub mod symbolize;
 pub mod trace;
 mod trace_archive;

@@ -133,8 +133,10 @@ fn events_that_there_are_not() {
             assert!(message.contains(said), "{line:?}: {message}");
         }
     }
-    assert!(refused(&["view", "x", "-viewer", "tree"]).contains("events"));
+    assert!(refused(&["view", "x", "-viewer", "table"]).contains("events"));
     assert!(refused(&["view", "x", "-viewer", "gc", "-top", "3"]).contains("-top"));
-    let filter = refused(&["view", "x", "-processfilter", "1"]);
-    assert!(filter.contains("-viewer"), "{filter}");
+    let filter = refused(&["view", "x", "-viewer", "gc", "-thread", "1"]);
+    assert!(filter.contains("-process"), "{filter}");
+    assert!(refused(&["view", "x", "-from=-1"]).contains("seconds"));
+    assert!(refused(&["report", "x", "-fold", "{a"]).contains("not a pattern"));
 }

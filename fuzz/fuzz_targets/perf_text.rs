@@ -2,8 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use perfcollect::output::summary::Summary;
 use perfcollect::perf_data::EventGroup;
 use perfcollect::perf_text::{Labels, events, import, import_written};
+use perfcollect::selection::{CodePatterns, GroupPatterns, Patterns, Selection};
 use perfcollect::trace::Trace;
 
 fuzz_target!(|data: &[u8]| {
@@ -19,10 +21,31 @@ fuzz_target!(|data: &[u8]| {
     let Some(first) = EventGroup::all(&info).into_iter().next() else {
         return;
     };
-    if let Ok(trace) = import(data, &info, &first) {
+    if let Ok(mut trace) = import(data, &info, &first) {
         check(&trace);
+        let samples = trace.samples.len();
+        let part = selection();
+        part.apply(&mut trace, std::iter::empty());
+        check(&trace);
+        assert!(trace.samples.len() <= samples);
+        let _ = Summary::new(&trace);
     }
 });
+
+fn selection() -> Selection {
+    let pattern = |text: &str| Patterns::parse(text).expect("the pattern is valid");
+    Selection {
+        from: Some(0.0),
+        patterns: CodePatterns {
+            group: GroupPatterns::parse("{%}!=>module $1").expect("the pattern is valid"),
+            fold: pattern("a"),
+            exclude: pattern("^b"),
+            just_my_code: true,
+            ..CodePatterns::default()
+        },
+        ..Selection::default()
+    }
+}
 
 fn check(trace: &Trace) {
     for sample in trace.samples.iter() {

@@ -7,9 +7,11 @@ mod parts;
 use std::io::{Write, sink};
 
 use libfuzzer_sys::fuzz_target;
+use perfcollect::selection::Selection;
 use perfcollect::view::screen::{Screen, Size};
 use perfcollect::view::{
-    ReportKind, Rows, TableFormat, print_table, view, view_method, view_screen,
+    OpenTrace, ReportKind, Rows, TableFormat, print_table, view, view_method, view_screen,
+    view_tree,
 };
 use rawzip::ZipArchiveWriter;
 
@@ -42,11 +44,15 @@ fn print(archive: &[u8]) {
         width: 80,
         height: 24,
     };
-    let _ = view(path, rows, &mut sink());
-    let _ = view_method(path, "a", 20, &mut sink());
-    let _ = view_screen(path, Screen { size, bold: true }, &mut sink());
+    let Ok(trace) = OpenTrace::open(path, &Selection::default()) else {
+        return;
+    };
+    let _ = view(&trace, rows, &mut sink());
+    let _ = view_method(&trace, "a", 20, &mut sink());
+    let _ = view_tree(&trace, 0.01, rows, &mut sink());
+    let _ = view_screen(&trace, Screen { size, bold: true }, &mut sink());
     let _ = print_table(
-        path,
+        &trace,
         ReportKind::Exceptions,
         TableFormat::Csv,
         rows,

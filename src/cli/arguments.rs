@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use super::event_options::EventOptions;
 use super::formats::Formats;
 use super::report::ReportOptions;
+use super::selection_options::SelectionOptions;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use super::values::{scaled, seconds};
 use crate::capture::DiskBudget;
@@ -304,7 +305,7 @@ pub(super) struct ViewOptions {
     /// Print the callers and callees of the methods whose names contain PATTERN
     #[arg(long, value_name = "PATTERN", conflicts_with = "full")]
     pub(super) method: Option<String>,
-    /// What to print: report (summary, methods), events (each one), gc or jit (tables)
+    /// What to print: report, calltree, events (each one), gc or jit (tables)
     #[arg(
         long,
         value_enum,
@@ -313,9 +314,8 @@ pub(super) struct ViewOptions {
         hide_possible_values = true
     )]
     pub(super) viewer: Viewer,
-    /// Print events of this process only: its id, name or program (such as app.dll)
-    #[arg(long, value_name = "NAME|PID")]
-    pub(super) processfilter: Option<String>,
+    #[command(flatten)]
+    pub(super) selection: SelectionOptions,
 }
 
 impl ViewOptions {
@@ -323,12 +323,16 @@ impl ViewOptions {
     pub(super) fn conflict(&self) -> Option<&'static str> {
         let is_of_report = self.top.is_some() || self.full || self.method.is_some();
         match self.viewer {
-            Viewer::Report => self
-                .processfilter
-                .is_some()
-                .then_some("-processfilter is for events: it needs -viewer events, gc or jit"),
-            _ => is_of_report
-                .then_some("-top, -full and -method are for the report, not for this -viewer"),
+            Viewer::Report => None,
+            Viewer::CallTree => self.method.is_some().then_some(
+                "-method is for the report; -include selects the samples of a method in the call tree",
+            ),
+            _ if is_of_report => {
+                Some("-top, -full and -method are for the report, not for this -viewer")
+            }
+            _ => self.selection.selection().selects_samples_only().then_some(
+                "this -viewer shows all events of a process: only -process selects from them",
+            ),
         }
     }
 }

@@ -20,6 +20,7 @@ mod report;
 mod sandbox;
 mod screen;
 mod script;
+mod selection_options;
 mod spelling;
 mod symbols;
 mod symbols_options;

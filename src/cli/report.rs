@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::sandbox;
-use crate::view::{self, ReportKind, Rows, TableFormat, ViewError};
+use super::selection_options::SelectionOptions;
+use crate::view::{self, OpenTrace, ReportKind, Rows, TableFormat, ViewError};
 
 /// Print a table of a trace: as text, JSON, Markdown or CSV.
 ///
@@ -13,7 +14,8 @@ use crate::view::{self, ReportKind, Rows, TableFormat, ViewError};
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  \
     perfcollect report incident.trace.zip\n  \
-    perfcollect report incident.trace.zip -kind cpu -format csv -top 10")]
+    perfcollect report incident.trace.zip -kind cpu -format csv -top 10\n  \
+    perfcollect report incident.trace.zip -kind own -from 2 -to 2.5 -thread '.NET TP Worker'")]
 pub(super) struct ReportOptions {
     /// Trace to print
     #[arg(value_name = "NAME.trace.zip")]
@@ -21,7 +23,7 @@ pub(super) struct ReportOptions {
     /// Table to print: cpu, own, processes, threads, gc, ... [default: findings]
     ///
     /// findings: what is remarkable, most costly first. summary: origin, quality and losses; as JSON all of summary.json.
-    /// own: your code, with what it calls. cpu: methods by their own CPU time. processes, threads, modules, syscalls: CPU
+    /// own: your code, with what it calls. cpu: methods by their own CPU time. calltree: callers and callees. processes, threads, modules, syscalls: CPU
     /// time by each. gc, jit, exceptions, contention (waits for locks), alloc (needs a capture with -gconly), thread-pool,
     /// events: what .NET processes sent. quality: notices about the capture.
     #[arg(
@@ -45,9 +47,11 @@ pub(super) struct ReportOptions {
     /// Maximum number of rows [default: all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// With -kind cpu: each function without a name in a row
+    /// With -kind cpu: each function without a name in a row; with -kind threads: each thread
     #[arg(long)]
     full: bool,
+    #[command(flatten)]
+    selection: SelectionOptions,
 }
 
 pub(super) fn run(options: &ReportOptions) -> Result<(), ViewError> {
@@ -57,12 +61,7 @@ pub(super) fn run(options: &ReportOptions) -> Result<(), ViewError> {
         full: options.full,
     };
     let mut text = Vec::new();
-    view::print_table(
-        &options.trace,
-        options.kind,
-        options.format,
-        rows,
-        &mut text,
-    )?;
+    let trace = OpenTrace::open(&options.trace, &options.selection.selection())?;
+    view::print_table(&trace, options.kind, options.format, rows, &mut text)?;
     super::print(&text).map_err(ViewError::Print)
 }

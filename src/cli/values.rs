@@ -11,6 +11,14 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "not a time: expected seconds above 0, such as 10 or 2.5".into())
 }
 
+/// Parses a time in a trace, in seconds.
+pub(super) fn second(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('s').unwrap_or(text).parse().ok();
+    number
+        .filter(|seconds| (0.0..1e9).contains(seconds))
+        .ok_or_else(|| "not a time in the trace: expected seconds, such as 2.5".into())
+}
+
 /// Parses a number above 0 with the unit `B`, `K`, `M` or `G`; the unit of a bare number is `bare` bytes.
 pub(super) fn scaled(text: &str, bare: u64) -> Option<u64> {
     let units = [('B', 1), ('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30)];

@@ -6,30 +6,57 @@ use super::arguments::ViewOptions;
 use super::sandbox;
 use super::screen;
 use crate::view::events::{self, Viewer};
-use crate::view::{self, Rows, ViewError};
+use crate::view::{self, OpenTrace, Rows, ViewError};
 
 /// Rows of each table by default.
 const TOP: usize = 20;
+/// Part of the samples (1 %) that a frame of the call tree has at least.
+const MIN_TREE_PART: f64 = 0.01;
+/// Lines of a screen that a call tree leaves: heading, rows that are left out, prompt.
+const TREE_MARGIN: usize = 4;
 
 pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
     // Events of an archive are unpacked there.
     sandbox::enter(&[], &[&std::env::temp_dir()]);
-    if options.viewer == Viewer::Report {
-        let mut text = Vec::new();
-        let (trace, top) = (&options.trace, options.top.unwrap_or(TOP));
-        let is_whole = options.full || options.top.is_some();
-        match (&options.method, screen::of(io::stdout())) {
-            (Some(pattern), _) => view::view_method(trace, pattern, top, &mut text)?,
-            (None, Some(screen)) if !is_whole => view::view_screen(trace, screen, &mut text)?,
-            _ => {
-                let full = options.full;
-                view::view(trace, Rows { top, full }, &mut text)?;
-            }
-        }
-        return super::print(&text).map_err(ViewError::Print);
+    match options.viewer {
+        Viewer::Report => print_report(options),
+        Viewer::CallTree => print_tree(options),
+        _ => print_events(options),
     }
+}
+
+fn print_report(options: &ViewOptions) -> Result<(), ViewError> {
+    let trace = OpenTrace::open(&options.trace, &options.selection.selection())?;
+    let mut text = Vec::new();
+    let top = options.top.unwrap_or(TOP);
+    let is_whole = options.full || options.top.is_some();
+    match (&options.method, screen::of(io::stdout())) {
+        (Some(pattern), _) => view::view_method(&trace, pattern, top, &mut text)?,
+        (None, Some(screen)) if !is_whole => view::view_screen(&trace, screen, &mut text)?,
+        _ => {
+            let full = options.full;
+            view::view(&trace, Rows { top, full }, &mut text)?;
+        }
+    }
+    super::print(&text).map_err(ViewError::Print)
+}
+
+fn print_tree(options: &ViewOptions) -> Result<(), ViewError> {
+    let trace = OpenTrace::open(&options.trace, &options.selection.selection())?;
+    let screen = screen::of(io::stdout()).filter(|_| !options.full);
+    let fitting = screen.map(|screen| screen.size.height.saturating_sub(TREE_MARGIN).max(TOP));
+    let rows = Rows {
+        top: options.top.or(fitting).unwrap_or(usize::MAX),
+        full: options.full,
+    };
+    let mut text = Vec::new();
+    view::view_tree(&trace, MIN_TREE_PART, rows, &mut text)?;
+    super::print(&text).map_err(ViewError::Print)
+}
+
+fn print_events(options: &ViewOptions) -> Result<(), ViewError> {
     let mut out = BufWriter::new(io::stdout().lock());
-    let process = options.processfilter.as_deref();
+    let process = options.selection.process.as_deref();
     let printed = events::view(&options.trace, options.viewer, process, &mut out)
         .and_then(|()| out.flush().map_err(ViewError::Print));
     match printed {

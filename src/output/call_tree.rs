@@ -367,7 +367,7 @@ fn category(trace: &Trace, function: FunctionId) -> FrameCategory {
         _ if label::known_name(row).is_none() => FrameCategory::Unresolved,
         _ if row.inlined => FrameCategory::Inlined,
         FunctionKind::Kernel => FrameCategory::Kernel,
-        FunctionKind::Native => FrameCategory::Native,
+        FunctionKind::Native | FunctionKind::Group => FrameCategory::Native,
         FunctionKind::Jit => FrameCategory::Jit,
         FunctionKind::ReadyToRun => FrameCategory::ReadyToRun,
         FunctionKind::Unmapped => FrameCategory::Unresolved,

@@ -23,6 +23,20 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     write_trees(&CallTrees::new(trace, NameStyle::Full), out)
 }
 
+/// Passes each line to `take`, without its end.
+pub(crate) fn each(trace: &Trace, mut take: impl FnMut(&str)) {
+    let mut line = String::new();
+    // It fails only if the closure does.
+    let _ = CallTrees::new(trace, NameStyle::Full).for_each_stack(0, |stack| {
+        line.clear();
+        line.push_str(stack.text);
+        line.push(' ');
+        line.push_str(&stack.samples.to_string());
+        take(&line);
+        Ok(())
+    });
+}
+
 pub(super) fn write_trees(trees: &CallTrees<'_>, out: &mut impl Write) -> io::Result<()> {
     trees.for_each_stack(0, |stack| writeln!(out, "{} {}", stack.text, stack.samples))
 }

@@ -15,7 +15,7 @@ pub(crate) const INLINED: &str = "_[i]";
 ///
 /// Without a name, returns the offset in the module: of the function if its start is known, else of
 /// the address.
-pub(super) fn name(trace: &Trace, frame: FrameId, function: FunctionId) -> Cow<'_, str> {
+pub(crate) fn name(trace: &Trace, frame: FrameId, function: FunctionId) -> Cow<'_, str> {
     let row = &trace.functions[function.index()];
     let offset = || trace.frames[frame.index()].offset;
     match known_name(row) {
@@ -30,7 +30,7 @@ fn is_one_row(function: &Function) -> bool {
 }
 
 /// Returns the name of a function, or `None` if only its address is known.
-pub(super) fn known_name(function: &Function) -> Option<&str> {
+pub(crate) fn known_name(function: &Function) -> Option<&str> {
     let name = function
         .name
         .as_deref()
@@ -39,14 +39,14 @@ pub(super) fn known_name(function: &Function) -> Option<&str> {
 }
 
 /// Returns the module of a function, or its kind of code if it has no module.
-pub(super) fn module(function: &Function) -> &str {
+pub(crate) fn module(function: &Function) -> &str {
     match function.module.trim() {
         "" => module_of_kind(function.kind),
         module => module,
     }
 }
 
-/// Returns the module name for code without a module.
+/// Returns the module name for code without a module; a group has none.
 pub(super) fn module_of_kind(kind: FunctionKind) -> &'static str {
     match kind {
         FunctionKind::Kernel => "vmlinux",
@@ -55,6 +55,7 @@ pub(super) fn module_of_kind(kind: FunctionKind) -> &'static str {
         FunctionKind::ReadyToRun => "r2r",
         FunctionKind::Unmapped => "unmapped",
         FunctionKind::Marker => "perfcollect",
+        FunctionKind::Group => "",
     }
 }
 

@@ -72,7 +72,10 @@ impl OwnCode {
             };
             function.name.as_deref().is_some_and(is_named)
                 && match function.kind {
-                    FunctionKind::Kernel | FunctionKind::Unmapped | FunctionKind::Marker => false,
+                    FunctionKind::Kernel
+                    | FunctionKind::Unmapped
+                    | FunctionKind::Marker
+                    | FunctionKind::Group => false,
                     FunctionKind::Native => {
                         !module.is_empty()
                             && !module.starts_with('[')

@@ -14,6 +14,7 @@ mod header;
 mod import;
 mod labels;
 mod lines;
+mod written;
 
 pub use error::{OddLine, TextError};
 pub use frame::Frame;
@@ -21,3 +22,5 @@ pub use header::Header;
 pub use import::{WrittenTrace, events, import, import_written};
 pub use labels::Labels;
 pub use lines::{Leftovers, Sample, each};
+pub use written::WrittenError;
+pub(crate) use written::read_written;

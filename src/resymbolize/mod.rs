@@ -25,7 +25,7 @@ use crate::output::file::{self, OutputError};
 use crate::output::output_file::OutputFile;
 use crate::output::sanitize::terminal;
 use crate::output::summary::Summary;
-use crate::perf_text::{self, Labels, TextError, WrittenTrace};
+use crate::perf_text::{self, TextError, WrittenError, WrittenTrace};
 use crate::symbolize::{self, CancelCheck, CancellableReader, CancellableWriter, Options};
 use crate::trace::Trace;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
@@ -248,22 +248,20 @@ fn read_trace(
         path: path.to_owned(),
         source,
     };
-    let reader = |entry| {
-        let inner = archive.entry(entry, MAX_ENTRY_BYTES)?;
-        let entry = CancellableReader { inner, cancel };
-        Ok::<_, TraceArchiveError>(BufReader::with_capacity(BUFFER_BYTES, entry))
-    };
-    let labels = Labels::read(reader(FOLDED)?).map_err(text_error)?;
-    let text = reader(PERF_TEXT)?;
-    let written = perf_text::import_written(text, labels, summary.samples);
-    let mut written = written.map_err(text_error)?;
-    written.trace.info = summary.info.clone();
-    written.trace.quality = summary.quality.clone();
+    let written = perf_text::read_written(archive, summary, cancel);
+    let written = written.map_err(|error| match error {
+        WrittenError::Archive(error) => error.into(),
+        WrittenError::Text(source) => text_error(source),
+    })?;
     let style = [NameStyle::Full, NameStyle::Short]
         .into_iter()
         .find(|style| {
-            let folded = reader(FOLDED);
-            folded.is_ok_and(|mut folded| is_equal(&written.trace, *style, &mut folded))
+            let inner = archive.entry(FOLDED, MAX_ENTRY_BYTES);
+            inner.is_ok_and(|inner| {
+                let entry = CancellableReader { inner, cancel };
+                let mut folded = BufReader::with_capacity(BUFFER_BYTES, entry);
+                is_equal(&written.trace, *style, &mut folded)
+            })
         });
     match style {
         Some(style) => Ok((written, style)),

@@ -67,6 +67,8 @@ pub enum FunctionKind {
     Unmapped,
     /// Not code: represents the missing callers of a truncated stack.
     Marker,
+    /// Several functions that a view shows as one.
+    Group,
 }
 
 /// A function, or an unresolved code address.

@@ -109,6 +109,8 @@ pub enum NoticeKind {
     SpoolCorrupt,
     /// The trace was recovered from a spool.
     Recovered,
+    /// A view shows a part of a trace, without what cannot be selected.
+    Selection,
     /// Files of a recovered capture are gone. Count: files.
     FilesMissing,
 

@@ -1,19 +1,16 @@
-//! Content of a trace that the reports show.
+//! Content of an archive that the reports show.
 
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::hot_path::{HotPath, Step};
-use crate::output::archive::{FLAME_GRAPH, FOLDED, RAW_EVENTS, SUMMARY};
-use crate::output::summary::Summary;
+use crate::output::archive::{FOLDED, RAW_EVENTS, SUMMARY};
+use crate::perf_text::WrittenError;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
 
 /// Limit of the folded stacks. They are read line by line, so this bounds time, not memory.
 const MAX_FOLDED_BYTES: u64 = 4 << 30;
 /// Limit of a folded stack: a thousand frames with the longest names.
 const MAX_LINE_BYTES: u64 = 4 << 20;
-/// Maximum depth of the hot path; deeper frames are ignored.
-const MAX_DEPTH: usize = 4096;
 
 /// Reason why a trace cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +18,21 @@ pub enum ViewError {
     /// The trace cannot be read.
     #[error(transparent)]
     Archive(#[from] TraceArchiveError),
+    /// The samples of the trace cannot be selected.
+    #[error(transparent)]
+    Samples(WrittenError),
+    /// No sample is selected.
+    #[error(
+        "none of the {samples} samples is selected; the trace has {seconds:.1} s and the processes {processes}"
+    )]
+    NothingSelected {
+        /// Samples of the trace.
+        samples: u64,
+        /// Length of the capture.
+        seconds: f64,
+        /// Ids and names of the first processes.
+        processes: String,
+    },
     /// There is no room for the event streams.
     #[error("cannot unpack the events into {}: {source}; set TMPDIR to a directory with room for them", directory.display())]
     Unpack {
@@ -62,35 +74,13 @@ pub enum ViewError {
     Print(#[source] io::Error),
 }
 
-/// Content of a trace that the reports show.
-#[derive(Debug)]
-pub struct ReportData {
-    /// Summary of the trace.
-    pub summary: Summary,
-    /// Path from the process with most samples down its most sampled callees.
-    pub hot_path: Vec<Step>,
-    /// Name of the entry that contains the flame graph.
-    pub flame_graph: String,
-}
-
-/// Reads the trace at `path`.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or is no trace, see [`ViewError`].
-pub fn read(path: &Path) -> Result<ReportData, ViewError> {
-    read_archive(&TraceArchive::open(path)?)
-}
-
-fn read_archive(archive: &TraceArchive) -> Result<ReportData, ViewError> {
-    let summary = archive.summary()?;
-    let mut path = HotPath::new(MAX_DEPTH);
-    each_stack(archive, summary.samples, |line| path.push_line(line))?;
-    let (_, hot_path) = path.finish();
-    Ok(ReportData {
-        summary,
-        hot_path,
-        flame_graph: format!("{}/{FLAME_GRAPH}", archive.directory),
-    })
+impl From<WrittenError> for ViewError {
+    fn from(error: WrittenError) -> Self {
+        match error {
+            WrittenError::Archive(error) => Self::Archive(error),
+            error => Self::Samples(error),
+        }
+    }
 }
 
 /// Passes the folded stacks, of at most as many samples as the summary has, to `take`.

@@ -1,15 +1,19 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::output::summary::Summary;
+use crate::selection::Selection;
 use crate::trace::Trace;
+use crate::view::OpenTrace;
+use crate::view::call_tree::CallTree;
 use crate::zip::made::zip_of;
 use std::io::Write;
 
-fn read_entries(entries: &[(&str, &[u8])]) -> Result<ReportData, ViewError> {
-    let mut file = tempfile::tempfile().unwrap();
+fn read_entries(entries: &[(&str, &[u8])]) -> Result<CallTree, ViewError> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&zip_of(entries.iter().copied())).unwrap();
-    let archive = TraceArchive::from_file(Path::new("x.trace.zip"), file)?;
-    read_archive(&archive)
+    let trace = OpenTrace::open(file.path(), &Selection::default())?;
+    trace.call_tree(0.0)
 }
 
 fn summary(samples: u64) -> Vec<u8> {
@@ -23,18 +27,14 @@ fn error(entries: &[(&str, &[u8])]) -> ViewError {
 }
 
 #[test]
-fn reads_summary_and_hot_path() {
+fn reads_summary_and_stacks() {
     let summary = summary(3);
     let entries: [(&str, &[u8]); 2] = [
         ("x.trace/summary.json", &summary),
         ("x.trace/stacks.folded", b"p (1);a 3\n"),
     ];
-    let capture = read_entries(&entries).unwrap();
-    assert_eq!(
-        capture.hot_path,
-        [("p (1)".to_owned(), 3), ("a".to_owned(), 3)]
-    );
-    assert_eq!(capture.flame_graph, "x.trace/flamegraph.svg");
+    let tree = read_entries(&entries).unwrap();
+    assert_eq!(tree.hottest_path(), [("p (1)", 3), ("a", 3)]);
 }
 
 #[test]

@@ -31,7 +31,11 @@ pub(super) fn of(summary: &Summary, full: bool) -> Vec<CodeRow> {
 }
 
 fn of_method(method: &MethodSummary) -> CodeRow {
-    let separator = if method.is_offset { '+' } else { '!' };
+    let separator = match (method.is_offset, &*method.module) {
+        (_, "") => "",
+        (true, _) => "+",
+        (false, _) => "!",
+    };
     let suffix = if method.inlined { INLINED } else { "" };
     let (module, name) = (short(&method.module), short(&method.name));
     CodeRow {

@@ -1,11 +1,12 @@
 //! `perfcollect view`: the content of a trace as plain text.
 
 pub mod archive;
+mod call_tree;
 mod code_rows;
 pub mod events;
-mod hot_path;
 mod method;
 mod notices;
+mod opened;
 mod quality;
 pub mod report;
 mod roles;
@@ -13,16 +14,19 @@ mod runtime_tables;
 pub mod screen;
 mod table;
 mod tables;
+mod tree;
 
 use std::io::{self, Write};
-use std::path::Path;
 
 pub use archive::ViewError;
+pub use opened::OpenTrace;
 pub use table::TableFormat;
 pub use tables::{ReportKind, print_table};
+pub use tree::view_tree;
 
+use crate::output::archive::FLAME_GRAPH;
 use crate::output::sanitize::terminal;
-use crate::trace_archive::TraceArchive;
+use opened::Stacks;
 use screen::Screen;
 
 /// Rows of each table of a report.
@@ -30,26 +34,34 @@ use screen::Screen;
 pub struct Rows {
     /// Maximum number.
     pub top: usize,
-    /// Whether each function without a name has a row, instead of one for those of a module.
+    /// Whether each function without a name has a row, instead of one for those of a module, and
+    /// callers of nearly all samples have rows, too.
     pub full: bool,
 }
 
-/// Prints the trace at `path`: its findings, its summary, tables, and how to open the flame graph.
+/// Prints a trace: its findings, its summary, tables, and how to open the flame graph.
 ///
 /// # Errors
 /// Returns an error if the trace cannot be read, or `out` cannot be written to.
-pub fn view(path: &Path, rows: Rows, out: &mut impl Write) -> Result<(), ViewError> {
-    let capture = archive::read(path)?;
-    print(&capture, path, rows, out).map_err(ViewError::Print)
+pub fn view(trace: &OpenTrace, rows: Rows, out: &mut impl Write) -> Result<(), ViewError> {
+    let path = match trace.summary.has_only_events() {
+        true => None,
+        false => Some(trace.call_tree(report::HOT_PART)?),
+    };
+    let path = path.as_ref().map(|tree| tree.hottest_path());
+    print(trace, path.as_deref(), rows, out).map_err(ViewError::Print)
 }
 
-/// Prints the answer that the trace at `path` gives, in the lines of a screen.
+/// Prints the answer that a trace gives, in the lines of a screen.
 ///
 /// # Errors
-/// Returns an error if the trace cannot be read, or `out` cannot be written to.
-pub fn view_screen(path: &Path, screen: Screen, out: &mut impl Write) -> Result<(), ViewError> {
-    let summary = TraceArchive::open(path)?.summary()?;
-    screen::print(&summary, Some(path), "", screen, out).map_err(ViewError::Print)
+/// Returns an error if `out` cannot be written to.
+pub fn view_screen(
+    trace: &OpenTrace,
+    screen: Screen,
+    out: &mut impl Write,
+) -> Result<(), ViewError> {
+    screen::print(&trace.summary, Some(&trace.path), "", screen, out).map_err(ViewError::Print)
 }
 
 /// Prints the callers and callees of the methods whose names contain `pattern`, in any case: at most
@@ -58,38 +70,40 @@ pub fn view_screen(path: &Path, screen: Screen, out: &mut impl Write) -> Result<
 /// # Errors
 /// Returns an error if the trace cannot be read, or `out` cannot be written to.
 pub fn view_method(
-    path: &Path,
+    trace: &OpenTrace,
     pattern: &str,
     top: usize,
     out: &mut impl Write,
 ) -> Result<(), ViewError> {
-    let archive = TraceArchive::open(path)?;
     let mut method = method::MethodView::new(pattern);
-    let samples = archive.summary()?.samples;
-    archive::each_stack(&archive, samples, |line| method.push_line(line))?;
+    trace.each_stack(|line| method.push_line(line))?;
     method.print(top, out).map_err(ViewError::Print)
 }
 
 fn print(
-    capture: &archive::ReportData,
-    path: &Path,
+    trace: &OpenTrace,
+    path: Option<&[(&str, u64)]>,
     rows: Rows,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let summary = &capture.summary;
+    let summary = &trace.summary;
     let Rows { top, full } = rows;
-    report::findings(summary, Some(path), out)?;
+    report::findings(summary, Some(&trace.path), out)?;
     report::summary(summary, out)?;
-    if summary.has_only_events() {
+    let Some(path) = path else {
         return Ok(());
-    }
+    };
     report::processes(summary, top, out)?;
     report::shares(summary, top, out)?;
     report::methods(summary, top, full, out)?;
-    report::hot_path(&capture.hot_path, summary.samples, out)?;
-    report::missing_symbols(summary, Some(path), out)?;
-    let path = path.to_string_lossy().replace('\'', r"'\''");
-    let (path, entry) = (terminal(&path), terminal(&capture.flame_graph));
+    report::hot_path(path, summary.samples, out)?;
+    report::missing_symbols(summary, Some(&trace.path), out)?;
+    let Stacks::Archive(archive) = &trace.stacks else {
+        return Ok(());
+    };
+    let path = trace.path.to_string_lossy().replace('\'', r"'\''");
+    let entry = format!("{}/{FLAME_GRAPH}", archive.directory);
+    let (path, entry) = (terminal(&path), terminal(&entry));
     writeln!(
         out,
         "\nFlame graph: unzip -p '{path}' '{entry}' > flamegraph.svg, then open it in a browser"

@@ -4,19 +4,19 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::hot_path::Step;
-use super::{code_rows, count, notices, quality, roles, screen};
+use super::call_tree::MAX_NAME_BYTES;
+use super::code_rows::{self, CodeRow};
+use super::{count, notices, quality, roles, screen};
 use crate::output::sanitize::{shell_word, terminal, truncate};
 use crate::output::summary::{ModuleSummary, Summary};
 use crate::trace::{CaptureInfo, FunctionKind};
 
-/// Maximum length of a name in a table, in bytes.
-const MAX_NAME_BYTES: usize = 160;
-
 /// Maximum number of listed modules without symbols.
 const MAX_MISSING: usize = 10;
-/// Share of all samples (5 %) below which a callee ends the hot path.
-const HOT_PER_MILLE: u128 = 50;
+/// Part of all samples below which a callee ends the hot path.
+pub(super) const HOT_PART: f64 = 0.05;
+/// Part of all samples (95 %) with which a caller says nothing.
+const CALLER_PERCENT: u64 = 95;
 
 /// Prints the origin and quality of a trace, and the notices.
 ///
@@ -166,7 +166,8 @@ pub fn shares(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result
 
 /// Prints the first `top` methods by self samples, then by total samples.
 ///
-/// Functions of a module without a name share a row, unless the report is `full`.
+/// Unless the report is `full`, functions of a module without a name share a row, and callers of nearly
+/// all samples have none by total samples.
 ///
 /// # Errors
 /// Returns the error of a failed write to `out`.
@@ -180,11 +181,20 @@ pub fn methods(summary: &Summary, top: usize, full: bool, out: &mut impl Write) 
         true => "CPU time",
         false => "samples",
     };
+    let mut callers = 0;
     for order in ["self", "total"] {
         writeln!(
             out,
             "\n   self %  total %  kind    method, by {order} {measure}"
         )?;
+        if callers > 0 {
+            let callers = count(callers as u64, "caller", "callers");
+            writeln!(
+                out,
+                "{:>20}{callers} of at least {CALLER_PERCENT} % of the samples left out: -full",
+                ""
+            )?;
+        }
         for row in rows.iter().take(top) {
             writeln!(
                 out,
@@ -197,8 +207,20 @@ pub fn methods(summary: &Summary, top: usize, full: bool, out: &mut impl Write) 
         }
         more(all, rows.len().min(top), out)?;
         rows.sort_by_key(|row| Reverse(row.total_samples));
+        if !full {
+            let with_callers = rows.len();
+            rows.retain(|row| !is_caller_of_all(row, summary.samples));
+            callers = with_callers - rows.len();
+        }
     }
     Ok(())
+}
+
+/// Returns whether a row is in nearly all samples, and costs nearly nothing itself, as `main` does.
+fn is_caller_of_all(row: &CodeRow, samples: u64) -> bool {
+    let of_all = |part: u64| part.saturating_mul(100);
+    of_all(row.total_samples) >= samples.saturating_mul(CALLER_PERCENT)
+        && of_all(row.self_samples) < samples.saturating_mul(100 - CALLER_PERCENT)
 }
 
 /// Prints the ELF files without symbols, each with the command that gets its debug file.
@@ -253,12 +275,9 @@ pub fn missing_symbols(
 ///
 /// # Errors
 /// Returns the error of a failed write to `out`.
-pub fn hot_path(path: &[Step], samples: u64, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn hot_path(path: &[(&str, u64)], samples: u64, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n  total %  hottest path")?;
     for (frame, in_frame) in path {
-        if per_mille(*in_frame, samples) < HOT_PER_MILLE {
-            break;
-        }
         writeln!(out, "{:>9}  {}", percent(*in_frame, samples), short(frame))?;
     }
     Ok(())
@@ -285,6 +304,7 @@ pub(super) fn kind(kind: FunctionKind) -> &'static str {
         FunctionKind::ReadyToRun => "R2R",
         FunctionKind::Unmapped => "-",
         FunctionKind::Marker => "",
+        FunctionKind::Group => "group",
     }
 }
 

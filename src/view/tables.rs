@@ -1,15 +1,17 @@
 //! The tables of a summary.
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use clap::ValueEnum;
 
+use super::call_tree::TreeRow;
 use super::table::{Cell, Table, TableFormat};
-use super::{Rows, ViewError, code_rows, report, roles, runtime_tables};
+use super::{OpenTrace, Rows, ViewError, code_rows, report, roles, runtime_tables};
 use crate::output::sanitize::json_text;
 use crate::output::summary::{Share, Summary};
-use crate::trace_archive::TraceArchive;
+
+/// Part of the samples (0.1 %) that a frame of the call tree has at least.
+const MIN_TREE_PART: f64 = 0.001;
 
 /// What a report is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -23,6 +25,9 @@ pub enum ReportKind {
     Own,
     /// Methods and functions by their own CPU time.
     Cpu,
+    /// The call tree, callers before callees.
+    #[value(name = "calltree", alias = "tree")]
+    CallTree,
     /// Processes.
     Processes,
     /// Threads, by name.
@@ -49,55 +54,77 @@ pub enum ReportKind {
     Quality,
 }
 
-/// Prints a table of the trace at `path`.
+/// Prints a table of a trace.
 ///
 /// # Errors
 /// Returns an error if the trace cannot be read, or `out` cannot be written to.
 pub fn print_table(
-    path: &Path,
+    trace: &OpenTrace,
     kind: ReportKind,
     format: TableFormat,
     rows: Rows,
     out: &mut impl Write,
 ) -> Result<(), ViewError> {
-    let summary = TraceArchive::open(path)?.summary()?;
-    print(&summary, path, kind, format, rows, out).map_err(ViewError::Print)
+    let mut table = match (kind, format) {
+        (ReportKind::Summary | ReportKind::Findings, TableFormat::Text)
+        | (ReportKind::Summary, TableFormat::Json) => {
+            return print_whole(trace, kind, format, out).map_err(ViewError::Print);
+        }
+        (ReportKind::CallTree, _) => {
+            let tree = trace.call_tree(MIN_TREE_PART)?;
+            call_tree(&trace.summary, &tree.rows(rows.top))
+        }
+        (kind, _) => table(&trace.summary, kind, rows.full),
+    };
+    table.rows.truncate(rows.top);
+    table.write(format, out).map_err(ViewError::Print)
 }
 
-fn print(
-    summary: &Summary,
-    path: &Path,
+/// Prints a report that is more than a table.
+fn print_whole(
+    trace: &OpenTrace,
     kind: ReportKind,
     format: TableFormat,
-    rows: Rows,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    let summary = &trace.summary;
     match (kind, format) {
-        (ReportKind::Summary, TableFormat::Json) => {
+        (_, TableFormat::Json) => {
             let json = serde_json::to_string_pretty(summary)?;
             writeln!(out, "{}", json_text(&json))
         }
-        (ReportKind::Summary, TableFormat::Text) => report::summary(summary, out),
-        (ReportKind::Findings, TableFormat::Text) => {
-            report::findings(summary, Some(path), out)?;
+        (ReportKind::Summary, _) => report::summary(summary, out),
+        _ => {
+            report::findings(summary, Some(&trace.path), out)?;
             match summary.findings.is_empty() {
                 true => writeln!(out, "no findings: nothing is above a threshold"),
                 false => Ok(()),
             }
         }
-        (kind, format) => {
-            let mut table = table(summary, kind, rows.full);
-            table.rows.truncate(rows.top);
-            table.write(format, out)
-        }
     }
+}
+
+/// Returns the rows of the call tree.
+fn call_tree(summary: &Summary, rows: &[TreeRow<'_>]) -> Table {
+    let rows = rows.iter().map(|row| {
+        let [total, own] = [row.samples, row.own].map(|samples| percent(summary, samples));
+        [
+            total,
+            own,
+            row.samples.into(),
+            (row.depth as u64).into(),
+            row.frame.into(),
+        ]
+    });
+    let columns = ["total_percent", "self_percent", "samples", "depth", "frame"];
+    Table::new("calltree", columns, rows)
 }
 
 /// Returns the table of a kind, with all its rows.
 fn table(summary: &Summary, kind: ReportKind, full: bool) -> Table {
     let shares = &summary.shares;
     match kind {
-        ReportKind::Findings => findings(summary),
+        ReportKind::Findings | ReportKind::CallTree => findings(summary),
         ReportKind::Summary => totals(summary),
         ReportKind::Own => {
             let rows = shares.own_methods.iter().map(|row| {
@@ -139,6 +166,7 @@ fn table(summary: &Summary, kind: ReportKind, full: bool) -> Table {
             Table::new("cpu", columns, rows)
         }
         ReportKind::Processes => processes(summary),
+        ReportKind::Threads if full => each_thread(summary),
         ReportKind::Threads => {
             let rows = shares.threads.iter().map(|row| {
                 let role = roles::of_thread(&row.name).unwrap_or_default();
@@ -268,6 +296,22 @@ fn processes(summary: &Summary) -> Table {
         "command_line",
     ];
     Table::new("processes", columns, rows)
+}
+
+fn each_thread(summary: &Summary) -> Table {
+    let rows = summary.threads.iter().map(|row| {
+        let role = roles::of_thread(&row.name).unwrap_or_default();
+        [
+            percent(summary, row.samples),
+            row.samples.into(),
+            row.pid.into(),
+            row.tid.into(),
+            role.into(),
+            (&*row.name).into(),
+        ]
+    });
+    let columns = ["cpu_percent", "samples", "pid", "tid", "role", "name"];
+    Table::new("threads", columns, rows)
 }
 
 fn parts(kind: &'static str, summary: &Summary, shares: &[Share]) -> Table {

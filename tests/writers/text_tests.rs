@@ -2,6 +2,7 @@
 
 use perfcollect::output::summary::Summary;
 use perfcollect::output::{NameStyle, flame_graph, folded, perf_text};
+use perfcollect::selection::Selection;
 use perfcollect::trace::{FunctionKind, Trace};
 use perfcollect::view;
 use proptest::prelude::*;
@@ -285,16 +286,13 @@ fn archive_keeps_stack_of_each_sample() {
 fn view_prints_written_archive() {
     for trace in [build::realistic(), build::hostile(), Trace::default()] {
         let written = write(&trace);
+        let rows = view::Rows {
+            top: 20,
+            full: true,
+        };
         let mut out = Vec::new();
-        view::view(
-            &written.path,
-            view::Rows {
-                top: 20,
-                full: true,
-            },
-            &mut out,
-        )
-        .unwrap();
+        let opened = view::OpenTrace::open(&written.path, &Selection::default()).unwrap();
+        view::view(&opened, rows, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(
             text.starts_with(&format!("{} samples", written.summary.samples)),

@@ -7,6 +7,7 @@ mod processes;
 mod runtimes;
 mod shares;
 mod syscalls;
+mod threads;
 mod unnamed;
 mod work;
 
@@ -14,6 +15,7 @@ pub use finding::{Finding, REPORT, TRACE};
 pub use methods::MethodSummary;
 pub use modules::ModuleSummary;
 pub use processes::ProcessSummary;
+pub(crate) use processes::is_program;
 pub use runtimes::{
     AllocationRow, AllocationSummary, ExceptionRow, ExceptionSummary, GcSummary, JitRow,
     JitSummary, JitTier, MethodName, MethodPair, RuntimeSummary, ThreadPoolSummary, WaitRow,
@@ -21,6 +23,7 @@ pub use runtimes::{
 };
 pub use shares::{Share, Shares};
 pub use syscalls::ENTRY_AND_EXIT;
+pub use threads::ThreadSummary;
 pub use unnamed::UnnamedSummary;
 pub use work::Work;
 
@@ -74,6 +77,9 @@ pub struct Summary {
     pub process_count: u64,
     /// The processes with most CPU time.
     pub processes: Vec<ProcessSummary>,
+    /// The threads with most samples: at most 500.
+    #[serde(default)]
+    pub threads: Vec<ThreadSummary>,
     /// Number of methods in stacks.
     pub method_count: u64,
     /// The 50 methods with most total samples, and 50 others with most self samples.
@@ -102,6 +108,7 @@ impl Summary {
     pub(crate) fn truncate(&mut self) {
         self.findings.truncate(TOP);
         self.unnamed.truncate(TOP);
+        self.threads.truncate(threads::MAX_THREADS);
         self.runtimes.truncate(MAX_PROCESSES);
         self.runtimes.iter_mut().for_each(RuntimeSummary::truncate);
         let Shares {
@@ -141,6 +148,7 @@ impl Summary {
         let methods = Methods::count(trace, &samples.by_stack, own_code);
         let mut shares = ShareCounts::new(trace, &methods, own_code);
         trace.samples.iter().for_each(|sample| shares.add(&sample));
+        let threads = threads::rows(trace, shares.by_thread());
         let (work, shares) = shares.finish();
         Self {
             format_version: FORMAT_VERSION,
@@ -154,6 +162,7 @@ impl Summary {
             modules,
             process_count: trace.processes.len() as u64,
             processes: processes::rows(trace, samples.by_process, &work),
+            threads,
             method_count: methods.len(),
             methods: methods.top(),
             unnamed: methods.unnamed(),

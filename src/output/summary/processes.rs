@@ -33,16 +33,36 @@ impl ProcessSummary {
     /// Returns the name of the program: for a .NET program that `dotnet` runs, that of its assembly.
     #[must_use]
     pub fn program(&self) -> &str {
-        let mut files = self.command_line.split(' ').map(|word| {
-            let file = word.rsplit('/').next();
-            file.unwrap_or(word)
-        });
-        let hosted = match files.next() {
-            Some(DOTNET) => files.find_map(|file| file.strip_suffix(".dll")),
-            _ => None,
-        };
+        let (_, hosted) = programs(&self.command_line);
         hosted.unwrap_or(&self.name)
     }
+}
+
+/// Returns the file of the program, and the assembly that it runs, if it is `dotnet`.
+fn programs(command_line: &str) -> (&str, Option<&str>) {
+    let mut files = command_line.split(' ').map(|word| {
+        let file = word.rsplit('/').next();
+        file.unwrap_or(word)
+    });
+    let program = files.next().unwrap_or_default();
+    let hosted = match program {
+        DOTNET => files.find_map(|file| file.strip_suffix(".dll")),
+        _ => None,
+    };
+    (program, hosted)
+}
+
+/// Returns whether `selector` is the name of a process or its program, in any case.
+///
+/// The program of `dotnet` is the assembly that it runs, with or without `.dll`. Arguments do not
+/// count.
+pub(crate) fn is_program(name: &str, command_line: &str, selector: &str) -> bool {
+    let (program, hosted) = programs(command_line);
+    let is_same = |name: &str| name.eq_ignore_ascii_case(selector);
+    let selector_in_lower = selector.to_ascii_lowercase();
+    let assembly = selector_in_lower.trim_end_matches(".dll");
+    let is_hosted = |hosted: &str| hosted.eq_ignore_ascii_case(assembly);
+    is_same(name) || is_same(program) || hosted.is_some_and(is_hosted)
 }
 
 pub(super) fn rows(trace: &Trace, totals: Vec<(u64, u64)>, work: &[Work]) -> Vec<ProcessSummary> {

@@ -145,6 +145,11 @@ impl<'a> ShareCounts<'a> {
         }
     }
 
+    /// Returns the samples of each thread.
+    pub(super) fn by_thread(&self) -> &[u64] {
+        &self.by_thread
+    }
+
     /// Returns the work of each process, and the parts.
     pub(super) fn finish(self) -> (Vec<Work>, Shares) {
         let threads = thread_rows(self.trace, &self.by_thread);

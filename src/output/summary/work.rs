@@ -145,6 +145,6 @@ fn flags(function: &Function) -> u8 {
         .into_iter()
         .filter(|(prefixes, _)| starts(prefixes))
         .fold(0, |all, (_, flag)| all | flag),
-        FunctionKind::Unmapped | FunctionKind::Marker => 0,
+        FunctionKind::Unmapped | FunctionKind::Marker | FunctionKind::Group => 0,
     }
 }

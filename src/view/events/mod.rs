@@ -19,7 +19,7 @@ use archive::Events;
 
 use super::ViewError;
 use crate::output::sanitize::{terminal, truncate};
-use crate::output::summary::Summary;
+use crate::output::summary::{Summary, is_program};
 use crate::trace::{EventStreams, Nanos, Pid};
 
 /// Maximum number of processes listed when the requested one is not found.
@@ -34,6 +34,9 @@ pub enum Viewer {
     #[default]
     #[value(alias = "perf")]
     Report,
+    /// Callers with their callees.
+    #[value(name = "calltree", alias = "tree")]
+    CallTree,
     /// Each event of the runtimes.
     #[value(alias = "lttng")]
     Events,
@@ -111,7 +114,7 @@ pub fn print(
             heaps.print(&processes, out)
         }
         Viewer::Jit => jit::print(events, &processes, out),
-        Viewer::Report | Viewer::Events => list::print(events, &processes, out),
+        Viewer::Report | Viewer::CallTree | Viewer::Events => list::print(events, &processes, out),
     }
     .map_err(ViewError::Print)
 }
@@ -127,27 +130,6 @@ struct Name {
     command_line: String,
     /// CPU time in milliseconds.
     cpu_ms: f64,
-}
-
-impl Name {
-    /// Returns whether `selector` is the name of the process or its program.
-    ///
-    /// The program of `dotnet` is the assembly that it runs, with or without `.dll`. Arguments do
-    /// not count.
-    fn matches(&self, selector: &str) -> bool {
-        const DOTNET: &str = "dotnet";
-        let is_same = |name: &str| name.eq_ignore_ascii_case(selector);
-        let mut files = self.command_line.split(' ').map(|word| {
-            let file = word.rsplit('/').next();
-            file.unwrap_or(word)
-        });
-        let program = files.next().unwrap_or_default();
-        let hosted = files.find_map(|file| Some((file, file.strip_suffix(".dll")?)));
-        let hosted = hosted.filter(|_| program == DOTNET);
-        is_same(&self.name)
-            || is_same(program)
-            || hosted.is_some_and(|(file, name)| is_same(file) || is_same(name))
-    }
 }
 
 impl Processes {
@@ -190,7 +172,7 @@ impl Processes {
             Err(_) => self
                 .names
                 .get(&pid.0)
-                .is_some_and(|name| name.matches(selector)),
+                .is_some_and(|name| is_program(&name.name, &name.command_line, selector)),
         })
     }
 

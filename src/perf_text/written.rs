@@ -1,0 +1,68 @@
+//! The samples of a trace that perfcollect wrote, from its archive.
+
+use std::collections::HashMap;
+use std::io::BufReader;
+
+use thiserror::Error;
+
+use super::error::TextError;
+use super::import::{WrittenTrace, import_written};
+use super::labels::Labels;
+use crate::output::archive::{FOLDED, PERF_TEXT};
+use crate::output::summary::Summary;
+use crate::symbolize::{CancelCheck, CancellableReader};
+use crate::trace_archive::{TraceArchive, TraceArchiveError};
+
+/// Limit of an entry that is read. A capture of a day has less.
+const MAX_ENTRY_BYTES: u64 = 16 << 30;
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// The samples of an archive cannot be read.
+#[derive(Debug, Error)]
+pub enum WrittenError {
+    /// The archive cannot be read.
+    #[error(transparent)]
+    Archive(#[from] TraceArchiveError),
+    /// An entry is not as perfcollect writes it.
+    #[error("{PERF_TEXT} in the trace: {0}")]
+    Text(#[from] TextError),
+}
+
+/// Reads the trace in an archive with this summary.
+///
+/// Command lines and names of threads are those of the summary. There are no events.
+///
+/// # Errors
+/// See [`WrittenError`].
+pub(crate) fn read_written(
+    archive: &TraceArchive,
+    summary: &Summary,
+    cancel: CancelCheck<'_>,
+) -> Result<WrittenTrace, WrittenError> {
+    let reader = |entry| {
+        let inner = archive.entry(entry, MAX_ENTRY_BYTES)?;
+        let entry = CancellableReader { inner, cancel };
+        Ok::<_, TraceArchiveError>(BufReader::with_capacity(BUFFER_BYTES, entry))
+    };
+    let labels = Labels::read(reader(FOLDED)?)?;
+    let mut written = import_written(reader(PERF_TEXT)?, labels, summary.samples)?;
+    let trace = &mut written.trace;
+    trace.info = summary.info.clone();
+    trace.quality = summary.quality.clone();
+    for process in &mut trace.processes {
+        let mut known = summary.processes.iter();
+        if let Some(row) = known.find(|row| row.pid == process.pid.0) {
+            process.command_line = row.command_line.as_str().into();
+        }
+    }
+    let names = summary.threads.iter().rev();
+    let names: HashMap<(i32, i32), &str> =
+        names.map(|row| ((row.pid, row.tid), &*row.name)).collect();
+    for thread in &mut trace.threads {
+        let pid = trace.processes[thread.process.index()].pid;
+        if let Some(&name) = names.get(&(pid.0, thread.tid.0)) {
+            thread.name = name.into();
+        }
+    }
+    Ok(written)
+}

@@ -1,0 +1,154 @@
+//! Groups of frames: PerfView's group patterns.
+//!
+//! ```text
+//! PATTERN->NAME   the frames are one: NAME
+//! PATTERN=>NAME   calls within the group are its entry: NAME <<the frame that was called from outside>>
+//! PATTERN->       the frames stay as they are, whatever follows
+//! ```
+//! The first pattern that matches counts. `->` goes on with the name of the group.
+
+use regex::Captures;
+
+use super::pattern::{Pattern, PatternError, parts};
+
+/// Patterns with the names of their groups.
+#[derive(Clone, Debug, Default)]
+pub struct GroupPatterns(Vec<GroupPattern>);
+
+#[derive(Clone, Debug)]
+struct GroupPattern {
+    pattern: Pattern,
+    /// Name, with `$1` ... for parts of the frame's name and `$&` for all that matched.
+    name: String,
+    is_entry: bool,
+}
+
+/// The group of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) name: String,
+    /// Whether the frame that is called from outside of the group is a part of the name.
+    pub(super) is_entry: bool,
+}
+
+impl GroupPatterns {
+    /// Parses a list of `PATTERN->NAME` and `PATTERN=>NAME`, separated by `;`. A comment in brackets may
+    /// precede it.
+    ///
+    /// # Errors
+    /// A pattern is malformed, or there are more than 64.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        let text = text.trim();
+        let text = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+            Some((_, text)) => text,
+            None => text,
+        };
+        let groups = parts(text)?.map(GroupPattern::parse);
+        groups.collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the group of a frame.
+    pub(super) fn group_of(&self, frame: &str) -> Option<Group> {
+        let mut group: Option<Group> = None;
+        for GroupPattern {
+            pattern,
+            name,
+            is_entry,
+        } in &self.0
+        {
+            let frame = group.as_ref().map_or(frame, |group| &*group.name);
+            let Some(captures) = pattern.captures(frame) else {
+                continue;
+            };
+            let name = expanded(name, &captures);
+            if name.is_empty() {
+                return None;
+            }
+            let is_entry = *is_entry;
+            group = Some(Group { name, is_entry });
+            if is_entry {
+                break;
+            }
+        }
+        group
+    }
+}
+
+impl GroupPattern {
+    fn parse(text: &str) -> Result<Self, PatternError> {
+        let arrow = text
+            .split_once("=>")
+            .map(|(pattern, name)| (pattern, name, true));
+        let arrow = arrow.or_else(|| {
+            let (pattern, name) = text.split_once("->")?;
+            Some((pattern, name, false))
+        });
+        let (pattern, name, is_entry) = arrow.unwrap_or((text, "$&", false));
+        Ok(Self {
+            pattern: Pattern::parse(pattern)?,
+            name: name.trim().to_owned(),
+            is_entry,
+        })
+    }
+}
+
+/// Replaces `$1` ... and `$&` in the name of a group.
+fn expanded(name: &str, captures: &Captures<'_>) -> String {
+    let mut out = String::new();
+    let mut letters = name.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let part = match (letter, letters.peek()) {
+            ('$', Some('&')) => Some(0),
+            ('$', Some(digit)) => digit.to_digit(10),
+            _ => None,
+        };
+        match part {
+            Some(part) => {
+                letters.next();
+                out.push_str(captures.get(part as usize).map_or("", |part| part.as_str()));
+            }
+            None => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn group_of(patterns: &str, frame: &str) -> Option<(String, bool)> {
+        let group = GroupPatterns::parse(patterns).unwrap().group_of(frame)?;
+        Some((group.name, group.is_entry))
+    }
+
+    #[test]
+    fn groups_mean_what_they_mean_in_perfview() {
+        let frame = "libcoreclr!IL_Throw";
+        let group = |name: &str, is_entry| Some((name.to_owned(), is_entry));
+        assert_eq!(
+            group_of("[modules] {%}!=>module $1", frame),
+            group("module libcoreclr", true)
+        );
+        assert_eq!(
+            group_of("{%}!->module $1", frame),
+            group("module libcoreclr", false)
+        );
+        assert_eq!(group_of("^libcore%!->;!=>OTHER", frame), None);
+        assert_eq!(
+            group_of("^libcore%!->;!=>OTHER", "a!b"),
+            group("OTHER", true)
+        );
+        // The name of a group is matched again.
+        let twice = group_of("libclr|libcoreclr->CLR;CLR->runtime", frame);
+        assert_eq!(twice, group("runtime", false));
+        assert_eq!(group_of("il_throw", frame), group("IL_Throw", false));
+        assert_eq!(group_of("{x}|core->$1$&$9$", frame), group("core$", false));
+        assert_eq!(group_of("", frame), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! A part of a trace: some of its time, processes, threads and stacks, with frames in groups.
+//!
+//! The patterns mean what they mean in PerfView (`src/TraceEvent/Stacks/FilterStacks.cs`): each frame
+//! gets the name of its group, if it has one; then samples are left out and frames are folded by
+//! these names.
+
+mod frames;
+mod group;
+mod pattern;
+mod rows;
+mod stacks;
+
+use std::ops::RangeInclusive;
+
+pub use group::GroupPatterns;
+pub use pattern::{PatternError, Patterns};
+
+use crate::output::own_code::OwnCode;
+use crate::trace::{CaptureInfo, Nanos, Sample, Samples, Trace};
+use rows::Rows;
+use stacks::{SelectedStack, SelectedStacks};
+
+/// The group of code that is not the user's.
+const OTHER: &str = "OTHER";
+
+/// Patterns for the frames of a stack.
+#[derive(Clone, Debug, Default)]
+pub struct CodePatterns {
+    /// Groups of frames.
+    pub group: GroupPatterns,
+    /// Frames that become a part of their callers.
+    pub fold: Patterns,
+    /// A sample counts only if each of these patterns matches one of its frames.
+    pub include: Patterns,
+    /// A sample does not count if one of these patterns matches one of its frames.
+    pub exclude: Patterns,
+    /// Whether all code but the user's is one group, `OTHER`, by its entries.
+    pub just_my_code: bool,
+}
+
+impl CodePatterns {
+    fn is_empty(&self) -> bool {
+        let Self {
+            group,
+            fold,
+            include,
+            exclude,
+            just_my_code,
+        } = self;
+        let lists = [fold, include, exclude];
+        !just_my_code && group.is_empty() && lists.iter().all(|list| list.is_empty())
+    }
+}
+
+/// Which part of a trace counts.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Start, in seconds after the capture's start.
+    pub from: Option<f64>,
+    /// End, in seconds after the capture's start.
+    pub to: Option<f64>,
+    /// Process id, name or program.
+    pub process: Option<String>,
+    /// Thread id or name, with or without the number at its end.
+    pub thread: Option<String>,
+    /// Patterns for frames.
+    pub patterns: CodePatterns,
+}
+
+impl Selection {
+    /// Returns whether all of a trace counts, unchanged.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.process.is_none() && !self.selects_samples_only()
+    }
+
+    /// Returns whether it selects by more than the process, which events do not have or have otherwise.
+    #[must_use]
+    pub fn selects_samples_only(&self) -> bool {
+        self.is_of_time() || self.thread.is_some() || !self.patterns.is_empty()
+    }
+
+    fn is_of_time(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+
+    /// Drops what does not count from a trace. `paths` are those of its ELF files.
+    pub fn apply<'a>(&self, trace: &mut Trace, paths: impl Iterator<Item = &'a str>) {
+        let own_code = self.patterns.just_my_code;
+        let own_code = own_code.then(|| OwnCode::new(trace, paths));
+        let mut rows = Rows::new(self, trace);
+        let all = self.patterns.include.all();
+        let times = self.times(&trace.info);
+        let patterns = (!self.patterns.is_empty()).then_some(&self.patterns);
+        let stacks = patterns.map(|patterns| SelectedStacks::new(trace, patterns, own_code));
+        let select = |sample: Sample| {
+            let included = rows.included(sample.thread)?;
+            let stack = match &stacks {
+                Some(stacks) => stacks.of(sample.stack)?,
+                None => SelectedStack::unchanged(sample.stack),
+            };
+            let is_selected = times.contains(&sample.time) && (stack.included | included) == all;
+            is_selected.then(|| Sample {
+                thread: rows.select(sample.thread),
+                stack: stack.stack,
+                ..sample
+            })
+        };
+        let samples: Samples = trace.samples.iter().filter_map(select).collect();
+        let rows = rows.finish();
+        if let Some(stacks) = stacks {
+            stacks.apply(trace);
+        }
+        trace.samples = samples;
+        rows.apply(trace);
+        self.describe(&mut trace.info, &times);
+    }
+
+    /// Returns the times that count.
+    fn times(&self, info: &CaptureInfo) -> RangeInclusive<Nanos> {
+        let at = |seconds: f64| info.start_ns.saturating_add((seconds * 1e9) as u64);
+        let start = self.from.map_or(0, at);
+        let end = self.to.map_or(u64::MAX, at);
+        Nanos(start)..=Nanos(end)
+    }
+
+    /// Makes `info` that of the selection.
+    fn describe(&self, info: &mut CaptureInfo, times: &RangeInclusive<Nanos>) {
+        let mut parts = vec![std::mem::take(&mut info.target)];
+        if self.is_of_time() {
+            let start = times.start().0.clamp(info.start_ns, info.end_ns);
+            let end = times.end().0.clamp(start, info.end_ns);
+            let second = |ns: u64| (ns - info.start_ns) as f64 / 1e9;
+            parts.push(format!("{:.3} s to {:.3} s", second(start), second(end)));
+            info.start_unix_ns = info.start_unix_ns.saturating_add(start - info.start_ns);
+            (info.start_ns, info.end_ns) = (start, end);
+        }
+        let process = self.process.iter().map(|name| format!("process {name}"));
+        let thread = self.thread.iter().map(|name| format!("thread {name}"));
+        parts.extend(process.chain(thread));
+        if !self.patterns.is_empty() {
+            parts.push("selected stacks".to_owned());
+        }
+        info.target = parts.join(", ");
+    }
+}

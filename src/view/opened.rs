@@ -1,0 +1,140 @@
+//! A trace that views show: an archive, or what is selected of it.
+
+use std::path::{Path, PathBuf};
+
+use super::archive::{self, ViewError};
+use super::call_tree::{CallTree, CallTreeBuilder};
+use crate::findings;
+use crate::output::folded;
+use crate::output::sanitize::terminal;
+use crate::output::summary::Summary;
+use crate::perf_text;
+use crate::selection::Selection;
+use crate::trace::{Notice, NoticeKind, Trace};
+use crate::trace_archive::TraceArchive;
+
+/// Maximum number of processes that a message lists.
+const MAX_LISTED: usize = 10;
+
+/// A trace that views show.
+pub struct OpenTrace {
+    /// Path of its file, for commands.
+    pub(super) path: PathBuf,
+    /// Its summary.
+    pub summary: Summary,
+    pub(super) stacks: Stacks,
+}
+
+/// Where the stacks are.
+pub(super) enum Stacks {
+    Archive(TraceArchive),
+    Trace(Box<Trace>),
+}
+
+impl OpenTrace {
+    /// Opens the trace at `path`, or what is selected of it.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or is no trace, see [`ViewError`].
+    pub fn open(path: &Path, selection: &Selection) -> Result<Self, ViewError> {
+        let archive = TraceArchive::open(path)?;
+        let whole = archive.summary()?;
+        if selection.is_whole() {
+            return Ok(Self {
+                path: path.to_owned(),
+                summary: whole,
+                stacks: Stacks::Archive(archive),
+            });
+        }
+        let trace = perf_text::read_written(&archive, &whole, &|| false)?.trace;
+        Self::selected(path, trace, &whole, selection)
+    }
+
+    /// Selects from a trace at `path` that has no archive, such as a recording.
+    ///
+    /// # Errors
+    /// No sample is selected.
+    pub fn of_trace(path: &Path, trace: Trace, selection: &Selection) -> Result<Self, ViewError> {
+        let whole = Summary::new(&trace);
+        Self::selected(path, trace, &whole, selection)
+    }
+
+    fn selected(
+        path: &Path,
+        mut trace: Trace,
+        whole: &Summary,
+        selection: &Selection,
+    ) -> Result<Self, ViewError> {
+        let paths = whole.modules.iter().map(|module| &*module.path);
+        if !selection.is_whole() {
+            selection.apply(&mut trace, paths);
+            if trace.samples.is_empty() {
+                return Err(nothing_selected(whole));
+            }
+        }
+        let mut summary = Summary::with_modules(&trace, whole.modules.clone());
+        summary.time_zero_ns = whole.time_zero_ns;
+        summary.incomplete = whole.incomplete;
+        if selection.selects_samples_only() {
+            let has_events = !whole.runtimes.is_empty();
+            let what = "the selection is of samples: what .NET processes reported is left out";
+            let remedy = "select by process only, or print the events: view -viewer events";
+            let notice = has_events.then(|| Notice::new(NoticeKind::Selection, what, remedy));
+            summary.quality.notices.extend(notice);
+        } else {
+            let pids: Vec<i32> = trace.processes.iter().map(|row| row.pid.0).collect();
+            let runtimes = whole.runtimes.iter();
+            let selected = runtimes.filter(|runtime| pids.contains(&runtime.pid));
+            summary.runtimes = selected.cloned().collect();
+        }
+        summary.findings = findings::find(&summary);
+        Ok(Self {
+            path: path.to_owned(),
+            summary,
+            stacks: Stacks::Trace(Box::new(trace)),
+        })
+    }
+
+    /// Passes the folded stacks to `take`, which returns the samples of all lines until now, or `None`
+    /// if a line is malformed.
+    ///
+    /// # Errors
+    /// Returns an error if the stacks cannot be read or are not those of the summary.
+    pub(super) fn each_stack(
+        &self,
+        mut take: impl FnMut(&str) -> Option<u64>,
+    ) -> Result<(), ViewError> {
+        match &self.stacks {
+            Stacks::Archive(opened) => archive::each_stack(opened, self.summary.samples, take),
+            Stacks::Trace(trace) => {
+                folded::each(trace, |line| {
+                    take(line);
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads the call tree of the frames with at least this part of the samples, from 0 to 1.
+    ///
+    /// # Errors
+    /// See [`Self::each_stack`].
+    pub(super) fn call_tree(&self, min_part: f64) -> Result<CallTree, ViewError> {
+        let min_samples = (self.summary.samples as f64 * min_part).ceil();
+        let mut tree = CallTreeBuilder::new(min_samples as u64);
+        self.each_stack(|line| tree.push_line(line))?;
+        Ok(tree.finish())
+    }
+}
+
+/// Returns an error that says what could be selected.
+fn nothing_selected(whole: &Summary) -> ViewError {
+    let info = &whole.info;
+    let processes = whole.processes.iter().take(MAX_LISTED);
+    let processes = processes.map(|process| format!("{} {}", process.pid, process.program()));
+    ViewError::NothingSelected {
+        samples: whole.samples,
+        seconds: info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9,
+        processes: terminal(&processes.collect::<Vec<_>>().join(", ")).into_owned(),
+    }
+}
