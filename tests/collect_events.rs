@@ -10,6 +10,8 @@ mod captured;
 mod collections;
 #[path = "events/facts.rs"]
 mod facts;
+#[path = "events/listed.rs"]
+mod listed;
 #[path = "events/methods.rs"]
 mod methods;
 #[path = "events/namespaces.rs"]
@@ -32,6 +34,7 @@ use perfcollect::output::summary::{AllocationRow, RuntimeSummary};
 use captured::{Captured, one_of_each, view};
 use collections::{expect_cpu_time_of_collections, expect_same_table_of_collections};
 use facts::{collections_begun, expect_allocated, expect_counted_by_then};
+use listed::expect_same_list;
 use methods::expect_same_table_of_methods;
 use pauses::expect_pauses_of_runtime;
 use readers::{
@@ -131,6 +134,7 @@ fn the_summary_reports_what_a_runtime_did() {
     let captured = Captured::run(&runtime, &program, &arguments, &[]);
     let default = expect_reported(&captured);
     expect_known_methods(&default, &captured.done["runtime"]);
+    expect_same_list(&captured.trace(), &captured.summary());
     assert_eq!(default.allocations, None);
     let gc = default.gc.unwrap_or_default();
     assert!(!gc.has_ticks && gc.allocated_bytes > 0 && gc.is_server == Some(false));
@@ -200,6 +204,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         let is_named = nettrace.windows(name.len()).any(|bytes| bytes == name);
         assert!(is_named || runtime.major() < 5);
         expect_same_details(&trace, &captured.nettrace(), EXCEPTION);
+        expect_same_list(&trace, &captured.summary());
         let listed = view(&trace, "events");
         assert!(
             !["", "Private", "Rundown"]

@@ -139,4 +139,6 @@ fn events_that_there_are_not() {
     assert!(filter.contains("-process"), "{filter}");
     assert!(refused(&["view", "x", "-from=-1"]).contains("seconds"));
     assert!(refused(&["report", "x", "-fold", "{a"]).contains("not a pattern"));
+    assert!(refused(&["view", "x", "-viewer", "gc", "-filter", "GCStart"]).contains("-filter"));
+    assert!(refused(&["view", "x", "-viewer", "events", "-from", "inf"]).contains("seconds"));
 }

@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use perfcollect::output::ctf;
 use perfcollect::output::summary::Summary;
 use perfcollect::trace::{EventStreams, Nanos, Trace};
-use perfcollect::view::events::{CpuSample, Viewer, print};
+use perfcollect::view::events::{CpuSample, EventSelection, EventView, Viewer, print};
 use stream::stream;
 
 fuzz_target!(|data: &[u8]| {
@@ -42,7 +42,12 @@ fuzz_target!(|data: &[u8]| {
             }
             Ok(())
         };
-        print(&trace.events, &summary, viewer, None, samples, &mut sink())
+        let wanted = EventView {
+            viewer,
+            process: None,
+            selection: &EventSelection::default(),
+        };
+        print(&trace.events, &summary, wanted, samples, &mut sink())
             .expect("a sink accepts all writes");
     }
 });

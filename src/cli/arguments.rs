@@ -22,7 +22,7 @@ use crate::perf::CallGraph;
 use crate::script::Fields;
 use crate::symbolize;
 use crate::trace::Pid;
-use crate::view::events::Viewer;
+use crate::view::events::{EventFilter, Viewer};
 
 /// A sampling CPU profiler for Linux: kernel, native and .NET code in one stack.
 ///
@@ -296,7 +296,7 @@ pub(super) struct ViewOptions {
     /// Trace to print
     #[arg(value_name = "NAME.trace.zip")]
     pub(super) trace: PathBuf,
-    /// Number of rows of each table [default: 20]
+    /// Number of rows of each table, or of events [default: 20; of events, all]
     #[arg(long, value_name = "N")]
     pub(super) top: Option<usize>,
     /// Print all tables to a terminal too, each function without a name in a row
@@ -314,6 +314,12 @@ pub(super) struct ViewOptions {
         hide_possible_values = true
     )]
     pub(super) viewer: Viewer,
+    /// With -viewer events: only events with FILTER in Provider/Name, or with FIELD=VALUE
+    ///
+    /// Repeatable: an event must match all filters, in any case. VALUE is as printed; text may be a part of it, and flags
+    /// one of several: -filter ExceptionThrown -filter ExceptionType=IOException.
+    #[arg(long, value_name = "FILTER", value_parser = EventFilter::from_str)]
+    pub(super) filter: Vec<EventFilter>,
     #[command(flatten)]
     pub(super) selection: SelectionOptions,
 }
@@ -321,17 +327,26 @@ pub(super) struct ViewOptions {
 impl ViewOptions {
     /// Returns an error message if an option does not apply to the viewer.
     pub(super) fn conflict(&self) -> Option<&'static str> {
-        let is_of_report = self.top.is_some() || self.full || self.method.is_some();
+        let is_of_report = self.full || self.method.is_some();
         match self.viewer {
+            Viewer::Report | Viewer::CallTree | Viewer::Gc | Viewer::Jit
+                if !self.filter.is_empty() =>
+            {
+                Some("-filter is for events: it needs -viewer events")
+            }
             Viewer::Report => None,
             Viewer::CallTree => self.method.is_some().then_some(
                 "-method is for the report; -include selects the samples of a method in the call tree",
             ),
             _ if is_of_report => {
-                Some("-top, -full and -method are for the report, not for this -viewer")
+                Some("-full and -method are for the report, not for this -viewer")
             }
+            Viewer::Gc | Viewer::Jit if self.top.is_some() => {
+                Some("-top is for the report and -viewer events, not for this -viewer")
+            }
+            Viewer::Events if !self.selection.selects_samples() => None,
             _ => self.selection.selection().selects_samples_only().then_some(
-                "this -viewer shows all events of a process: only -process selects from them",
+                "this -viewer shows events: only -process selects from them, and for -viewer events -from and -to",
             ),
         }
     }

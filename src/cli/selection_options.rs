@@ -53,6 +53,16 @@ pub(super) struct CodeOptions {
 }
 
 impl SelectionOptions {
+    /// Returns whether it selects by what only samples have.
+    pub(super) fn selects_samples(&self) -> bool {
+        let of_any_time = Selection {
+            from: None,
+            to: None,
+            ..self.selection()
+        };
+        of_any_time.selects_samples_only()
+    }
+
     /// Returns what is selected.
     pub(super) fn selection(&self) -> Selection {
         let code = self.code.clone();

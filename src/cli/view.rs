@@ -5,7 +5,8 @@ use std::io::{self, BufWriter, Write};
 use super::arguments::ViewOptions;
 use super::sandbox;
 use super::screen;
-use crate::view::events::{self, Viewer};
+use super::selection_options::SelectionOptions;
+use crate::view::events::{self, EventSelection, EventView, Viewer};
 use crate::view::{self, OpenTrace, Rows, ViewError};
 
 /// Rows of each table by default.
@@ -56,8 +57,21 @@ fn print_tree(options: &ViewOptions) -> Result<(), ViewError> {
 
 fn print_events(options: &ViewOptions) -> Result<(), ViewError> {
     let mut out = BufWriter::new(io::stdout().lock());
-    let process = options.selection.process.as_deref();
-    let printed = events::view(&options.trace, options.viewer, process, &mut out)
+    let SelectionOptions {
+        from, to, process, ..
+    } = &options.selection;
+    let selection = EventSelection {
+        filters: options.filter.clone(),
+        from: *from,
+        to: *to,
+        top: options.top,
+    };
+    let wanted = EventView {
+        viewer: options.viewer,
+        process: process.as_deref(),
+        selection: &selection,
+    };
+    let printed = events::view(&options.trace, wanted, &mut out)
         .and_then(|()| out.flush().map_err(ViewError::Print));
     match printed {
         // The reader closed early, as `head` does.

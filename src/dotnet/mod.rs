@@ -62,7 +62,7 @@ pub use rundown_session::{Missed, RundownSession, SessionOutcome};
 pub use rundown_table::{MethodRange, RundownTable};
 pub use runtime::{Code, CodeLookup, Runtime, Stub};
 pub use runtime_error::{AttachError, CodeLookupError, RuntimeFileError};
-pub use runtime_events::{RuntimeEventKind, decode, runtime_event_kind};
+pub use runtime_events::{RuntimeEventKind, decode, event_name, runtime_event_kind};
 pub use runtime_file::{RuntimeFile, candidates, maps_runtime, tells_of_runtime};
 pub use runtime_values::runtime_value;
 pub use session_thread::RuntimeSessionError;

@@ -43,22 +43,25 @@ pub fn runtime_event_kind(kind: &EventMetadata) -> Option<&'static RuntimeEventK
 
 /// Returns name and fields of an event, from the manifest or from its stream.
 ///
-/// The result omits fields that the payload does not have. An event without a name is called
-/// `Event` and its id.
+/// The result omits fields that the payload does not have.
 #[must_use]
 pub fn decode<'a>(kind: &'a EventMetadata, payload: &[u8]) -> (String, Vec<(&'a str, Value<'a>)>) {
-    if let Some(runtime_kind) = runtime_event_kind(kind) {
-        return (
-            runtime_kind.name.to_owned(),
-            Value::parse_partial(&runtime_kind.fields, payload),
-        );
-    }
-    let name = match kind.name.as_str() {
-        "" => format!("Event{}", kind.id),
-        name => name.to_owned(),
+    let fields = match runtime_event_kind(kind) {
+        Some(runtime_kind) => &runtime_kind.fields,
+        None => kind.fields.as_deref().unwrap_or_default(),
     };
-    let fields = kind.fields.as_deref().unwrap_or_default();
-    (name, Value::parse_partial(fields, payload))
+    (event_name(kind), Value::parse_partial(fields, payload))
+}
+
+/// Returns the name of an event, from the manifest or from its stream. An event without a name is
+/// called `Event` and its id.
+#[must_use]
+pub fn event_name(kind: &EventMetadata) -> String {
+    match (runtime_event_kind(kind), kind.name.as_str()) {
+        (Some(runtime_kind), _) => runtime_kind.name.to_owned(),
+        (None, "") => format!("Event{}", kind.id),
+        (None, name) => name.to_owned(),
+    }
 }
 
 fn parse(line: &'static str) -> Option<((&'static str, u32), RuntimeEventKind)> {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::allocations::Allocations;
 use super::exceptions::Exceptions;
@@ -145,22 +145,22 @@ pub(crate) fn histories(
     trace: &Trace,
     is_own: &dyn Fn(FunctionId) -> bool,
 ) -> BTreeMap<Pid, RuntimeHistory> {
-    let mut histories: BTreeMap<Pid, RuntimeHistory> = BTreeMap::new();
     let busiest = busiest(trace);
     if busiest.is_empty() {
-        return histories;
+        return BTreeMap::new();
     }
     let max_collections = (MAX_COLLECTIONS / busiest.len()).max(MIN_COLLECTIONS);
+    let history = || RuntimeHistory {
+        gc: GcHistory::new(max_collections),
+        ..RuntimeHistory::default()
+    };
+    let histories = busiest.into_iter().map(|pid| (pid, history()));
+    let mut histories: BTreeMap<Pid, RuntimeHistory> = histories.collect();
     let mut methods = StackMethods::new(trace, is_own);
     let mut end = Nanos(trace.info.end_ns);
     for event in trace.events.iter_of(is_wanted) {
-        if busiest.contains(&event.process) {
+        if let Some(history) = histories.get_mut(&event.process) {
             end = end.max(event.time);
-            let history = histories.entry(event.process);
-            let history = history.or_insert_with(|| RuntimeHistory {
-                gc: GcHistory::new(max_collections),
-                ..RuntimeHistory::default()
-            });
             history.take(&event, &mut methods);
         }
     }
@@ -174,7 +174,7 @@ pub(crate) fn histories(
 }
 
 /// Returns the processes with most events.
-fn busiest(trace: &Trace) -> FxHashSet<Pid> {
+fn busiest(trace: &Trace) -> Vec<Pid> {
     let mut events: BTreeMap<Pid, u64> = BTreeMap::new();
     for stream in trace.events.streams() {
         let count = events.entry(stream.name.process).or_default();

@@ -18,6 +18,7 @@ pub(crate) fn event(id: u32, time: u64, thread: i32, payload: Vec<u8>) -> Runtim
             ..EventMetadata::default()
         }),
         payload: payload.into(),
+        added_set: None,
         stack: [].into(),
     }
 }

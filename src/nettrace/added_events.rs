@@ -42,6 +42,13 @@ pub struct AddedEvents {
 }
 
 impl AddedEvents {
+    /// Returns the number of the set that an event of a capture thread belongs to, if of any.
+    #[must_use]
+    pub fn set_of(capture_thread: u64) -> Option<u32> {
+        let set = capture_thread.checked_sub(FIRST_CAPTURE_THREAD)?;
+        u32::try_from(set).ok()
+    }
+
     /// Creates an empty set of events of a thread, at a time in ticks of the stream.
     ///
     /// `set` is the number of the set among those that are added to one stream.

@@ -42,5 +42,6 @@ mod synthetic_layout;
 mod time_zero;
 pub(crate) mod utc;
 
+pub(crate) use raw_events::is_added_event;
 pub use short_name::NameStyle;
 pub use stack_views::StackViews;

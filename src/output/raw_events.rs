@@ -12,7 +12,9 @@ use rustc_hash::FxHashSet;
 
 use crate::dotnet::{CodeEvent, ListedCode, ListedMethod};
 use crate::nettrace::AddedEvents;
-use crate::trace::{EventStream, FrameId, FunctionId, FunctionKind, Nanos, ProcessId, Trace};
+use crate::trace::{
+    EventStream, FrameId, FunctionId, FunctionKind, Nanos, ProcessId, RuntimeEvent, Trace,
+};
 
 /// Number of the set of events among those that are added to a stream.
 const SET: u32 = 2;
@@ -20,6 +22,11 @@ const SET: u32 = 2;
 const MAX_STACKS: usize = 1 << 14;
 /// Id of the first module. Runtimes use addresses as ids.
 const FIRST_MODULE: u64 = 1;
+
+/// Returns whether an event of an archive was added to it, and was not in the trace.
+pub(crate) fn is_added_event(event: &RuntimeEvent) -> bool {
+    event.added_set == Some(SET)
+}
 
 /// Writes a stream with the names of its code.
 ///

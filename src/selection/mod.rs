@@ -10,7 +10,7 @@ mod pattern;
 mod rows;
 mod stacks;
 
-use std::ops::RangeInclusive;
+use std::ops::Range;
 
 pub use group::GroupPatterns;
 pub use pattern::{PatternError, Patterns};
@@ -117,19 +117,19 @@ impl Selection {
     }
 
     /// Returns the times that count.
-    fn times(&self, info: &CaptureInfo) -> RangeInclusive<Nanos> {
+    fn times(&self, info: &CaptureInfo) -> Range<Nanos> {
         let at = |seconds: f64| info.start_ns.saturating_add((seconds * 1e9) as u64);
         let start = self.from.map_or(0, at);
         let end = self.to.map_or(u64::MAX, at);
-        Nanos(start)..=Nanos(end)
+        Nanos(start)..Nanos(end)
     }
 
     /// Makes `info` that of the selection.
-    fn describe(&self, info: &mut CaptureInfo, times: &RangeInclusive<Nanos>) {
+    fn describe(&self, info: &mut CaptureInfo, times: &Range<Nanos>) {
         let mut parts = vec![std::mem::take(&mut info.target)];
         if self.is_of_time() {
-            let start = times.start().0.clamp(info.start_ns, info.end_ns);
-            let end = times.end().0.clamp(start, info.end_ns);
+            let start = times.start.0.clamp(info.start_ns, info.end_ns);
+            let end = times.end.0.clamp(start, info.end_ns);
             let second = |ns: u64| (ns - info.start_ns) as f64 / 1e9;
             parts.push(format!("{:.3} s to {:.3} s", second(start), second(end)));
             info.start_unix_ns = info.start_unix_ns.saturating_add(start - info.start_ns);

@@ -3,6 +3,34 @@
 use super::table::{Cell, Table};
 use crate::output::summary::{MethodName, MethodPair, RuntimeSummary, Summary};
 
+/// Name of the row of the events without a row.
+const OTHER_EVENTS: &str = "(other kinds)";
+
+/// Returns the events by process and kind.
+pub(super) fn events(summary: &Summary) -> Table {
+    let rows = summary.runtimes.iter().flat_map(|runtime| {
+        let pid = runtime.pid;
+        let others = (runtime.other_events > 0).then(|| {
+            let count = runtime.other_events.into();
+            [
+                pid.into(),
+                count,
+                Cell::None,
+                "".into(),
+                OTHER_EVENTS.into(),
+            ]
+        });
+        let rows = runtime.events.iter().map(move |row| {
+            let [provider, name] = [&row.provider, &row.name].map(|text| Cell::from(&**text));
+            let count = row.count.into();
+            [pid.into(), count, row.per_second.into(), provider, name]
+        });
+        rows.chain(others)
+    });
+    let columns = ["pid", "count", "per_second", "provider", "event"];
+    Table::new("events", columns, rows)
+}
+
 /// Returns one row per process with collections.
 pub(super) fn gc(summary: &Summary) -> Table {
     let rows = of_each(summary, |runtime| runtime.gc.as_ref());

@@ -48,8 +48,10 @@ pub enum ReportKind {
     Alloc,
     /// The thread pool of each .NET process.
     ThreadPool,
-    /// Events received from each .NET process, and lost ones.
+    /// Events received from each .NET process, by kind.
     Events,
+    /// Events received from each .NET process, and lost ones.
+    EventLosses,
     /// Notices about the capture.
     Quality,
 }
@@ -191,7 +193,8 @@ fn table(summary: &Summary, kind: ReportKind, full: bool) -> Table {
         ReportKind::Contention => runtime_tables::contention(summary),
         ReportKind::Alloc => runtime_tables::allocations(summary),
         ReportKind::ThreadPool => runtime_tables::thread_pool(summary),
-        ReportKind::Events => {
+        ReportKind::Events => runtime_tables::events(summary),
+        ReportKind::EventLosses => {
             let rows = summary.quality.events.iter().map(|row| {
                 let truncated = (&*row.truncated).into();
                 [
@@ -211,7 +214,7 @@ fn table(summary: &Summary, kind: ReportKind, full: bool) -> Table {
                 "without_stack",
                 "ends_early",
             ];
-            Table::new("events", columns, rows)
+            Table::new("event-losses", columns, rows)
         }
         ReportKind::Quality => {
             let rows = summary.quality.notices.iter().map(|notice| {

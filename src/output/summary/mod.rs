@@ -17,9 +17,9 @@ pub use modules::ModuleSummary;
 pub use processes::ProcessSummary;
 pub(crate) use processes::is_program;
 pub use runtimes::{
-    AllocationRow, AllocationSummary, ExceptionRow, ExceptionSummary, GcSummary, JitRow,
-    JitSummary, JitTier, MethodName, MethodPair, RuntimeSummary, ThreadPoolSummary, WaitRow,
-    WaitSummary,
+    AllocationRow, AllocationSummary, EventCount, ExceptionRow, ExceptionSummary, GcSummary,
+    JitRow, JitSummary, JitTier, MethodName, MethodPair, RuntimeSummary, ThreadPoolSummary,
+    WaitRow, WaitSummary,
 };
 pub use shares::{Share, Shares};
 pub use syscalls::ENTRY_AND_EXIT;

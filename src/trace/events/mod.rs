@@ -52,6 +52,8 @@ pub struct RuntimeEvent {
     pub metadata: Arc<EventMetadata>,
     /// Payload.
     pub payload: Box<[u8]>,
+    /// Number of the set of events that perfcollect added to the stream, if it is of one.
+    pub added_set: Option<u32>,
     /// Stack of the thread: code addresses, the innermost first.
     ///
     /// The addresses of callers are return addresses.

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::RuntimeEvent;
 use super::stream::EventStream;
 use super::stream_file::StreamBytes;
-use crate::nettrace::{EventMetadata, KindMap, Reader};
+use crate::nettrace::{AddedEvents, EventMetadata, KindMap, Reader};
 use crate::trace::{Nanos, Tid};
 
 /// Maximum size of the waiting events of all streams, and the minimum share of each stream.
@@ -95,6 +95,7 @@ impl<'a> Ordered<'a> {
             activity: event.activity,
             metadata: Arc::clone(event.metadata),
             payload: event.payload.into(),
+            added_set: AddedEvents::set_of(event.capture_thread),
             stack: event.stack.shared(),
         };
         self.waiting_bytes += size(&row);

@@ -7,6 +7,7 @@ mod gc;
 mod jit;
 mod list;
 mod losses;
+mod selection;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,6 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use crate::history::CpuSample;
 use archive::Events;
+pub use selection::{EventFilter, EventSelection};
 
 use super::ViewError;
 use crate::output::sanitize::{terminal, truncate};
@@ -46,19 +48,26 @@ pub enum Viewer {
     Jit,
 }
 
+/// What to print.
+#[derive(Clone, Copy, Debug)]
+pub struct EventView<'a> {
+    /// Which view.
+    pub viewer: Viewer,
+    /// Name or id of the processes; `None` for all.
+    pub process: Option<&'a str>,
+    /// Which events a list shows.
+    pub selection: &'a EventSelection,
+}
+
 /// Prints the events of the trace at `path`: those of all processes, or of those with a name or id.
 ///
 /// # Errors
 /// Returns an error if the trace has no such events or cannot be read, or `out` cannot be written
 /// to.
-pub fn view(
-    path: &Path,
-    viewer: Viewer,
-    process: Option<&str>,
-    out: &mut impl Write,
-) -> Result<(), ViewError> {
+pub fn view(path: &Path, wanted: EventView<'_>, out: &mut impl Write) -> Result<(), ViewError> {
     let Events { summary, streams } = archive::read(path)?;
     let processes = Processes::new(&summary);
+    let process = wanted.process;
     if let Some(selector) = process
         && !processes
             .with_stream(&streams)
@@ -75,7 +84,7 @@ pub fn view(
     }
     let zero_ns = processes.zero_ns;
     let samples = |take: &mut dyn FnMut(CpuSample)| archive::each_sample(path, zero_ns, take);
-    print(&streams, &summary, viewer, process, samples, out)
+    print(&streams, &summary, wanted, samples, out)
 }
 
 /// Prints the losses of events, then the events of a trace with this summary.
@@ -88,11 +97,15 @@ pub fn view(
 pub fn print(
     streams: &EventStreams,
     summary: &Summary,
-    viewer: Viewer,
-    process: Option<&str>,
+    wanted: EventView<'_>,
     samples: impl FnOnce(&mut dyn FnMut(CpuSample)) -> Result<(), ViewError>,
     out: &mut impl Write,
 ) -> Result<(), ViewError> {
+    let EventView {
+        viewer,
+        process,
+        selection,
+    } = wanted;
     let processes = Processes::new(summary);
     let recorded = summary.quality.events.iter();
     let recorded = recorded.map(|events| Pid(events.pid));
@@ -114,7 +127,9 @@ pub fn print(
             heaps.print(&processes, out)
         }
         Viewer::Jit => jit::print(events, &processes, out),
-        Viewer::Report | Viewer::CallTree | Viewer::Events => list::print(events, &processes, out),
+        Viewer::Report | Viewer::CallTree | Viewer::Events => {
+            list::print(events, selection, &processes, out)
+        }
     }
     .map_err(ViewError::Print)
 }
@@ -123,6 +138,8 @@ pub fn print(
 struct Processes {
     names: FxHashMap<i32, Name>,
     zero_ns: i64,
+    /// Start of the capture, on the clock of the trace.
+    start_ns: u64,
 }
 
 struct Name {
@@ -147,6 +164,7 @@ impl Processes {
                 })
                 .collect(),
             zero_ns: summary.time_zero_ns.unwrap_or(summary.info.start_ns as i64),
+            start_ns: summary.info.start_ns,
         }
     }
 
@@ -219,6 +237,7 @@ mod tests {
         let processes = Processes {
             names: names.map(name).into_iter().collect(),
             zero_ns: 0,
+            start_ns: 0,
         };
         for (selector, expected) in [
             ("7", &[7][..]),

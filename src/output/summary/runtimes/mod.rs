@@ -1,6 +1,7 @@
 //! What the events of .NET runtimes report about their processes.
 
 mod allocations;
+mod events;
 mod exceptions;
 mod gc;
 mod jit;
@@ -8,6 +9,7 @@ mod thread_pool;
 mod waits;
 
 pub use allocations::{AllocationRow, AllocationSummary};
+pub use events::EventCount;
 pub use exceptions::{ExceptionRow, ExceptionSummary};
 pub use gc::GcSummary;
 pub use jit::{JitRow, JitSummary, JitTier};
@@ -31,12 +33,17 @@ const MAX_ROWS: usize = 20;
 /// What the events of one .NET process report. A part is missing if there were no such events: the
 /// process did nothing of the kind, or the capture did not request them.
 ///
-/// Rates are per second of the capture. Lists have at most 20 rows, totals include the others.
+/// Rates are per second of the capture. Lists but `events` have at most 20 rows, totals include the
+/// others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RuntimeSummary {
     /// Process id.
     pub pid: i32,
+    /// Events by kind, most frequent first: at most 50.
+    pub events: Vec<EventCount>,
+    /// Number of events of other kinds.
+    pub other_events: u64,
     /// Garbage collections.
     pub gc: Option<GcSummary>,
     /// Compilations of methods.
@@ -56,6 +63,7 @@ pub struct RuntimeSummary {
 impl RuntimeSummary {
     /// Drops the rows of lists beyond what perfcollect writes.
     pub(super) fn truncate(&mut self) {
+        self.events.truncate(events::MAX_KINDS);
         if let Some(jit) = &mut self.jit {
             jit.tiers.truncate(MAX_ROWS);
             jit.again.truncate(MAX_ROWS);
@@ -113,8 +121,12 @@ struct Context<'a> {
 impl Context<'_> {
     fn row(&self, pid: Pid, history: &RuntimeHistory) -> RuntimeSummary {
         let types: Vec<String> = history.types.names();
+        let (events, other_events) =
+            events::counts(self.trace, pid, |count| self.per_second(count));
         RuntimeSummary {
             pid: pid.0,
+            events,
+            other_events,
             gc: gc::summary(self, history),
             jit: jit::summary(&history.jit),
             exceptions: exceptions::summary(self, &history.exceptions, &types),
@@ -173,6 +185,16 @@ fn largest<K: Eq + Hash + Ord, V: Default>(
     add: impl Fn(&mut V, &V),
     size: impl Fn(&V) -> u64,
 ) -> Vec<(K, V)> {
+    largest_of(rows, add, size, MAX_ROWS)
+}
+
+/// Adds up rows with equal keys. Returns the first `max_rows` by `size`.
+fn largest_of<K: Eq + Hash + Ord, V: Default>(
+    rows: impl Iterator<Item = (K, V)>,
+    add: impl Fn(&mut V, &V),
+    size: impl Fn(&V) -> u64,
+    max_rows: usize,
+) -> Vec<(K, V)> {
     let mut sums: HashMap<K, V> = HashMap::new();
     for (key, value) in rows {
         add(sums.entry(key).or_default(), &value);
@@ -182,6 +204,6 @@ fn largest<K: Eq + Hash + Ord, V: Default>(
         let largest_first = size(size_b).cmp(&size(size_a));
         largest_first.then_with(|| a.cmp(b))
     });
-    rows.truncate(MAX_ROWS);
+    rows.truncate(max_rows);
     rows
 }
