@@ -8,7 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use perfcollect::output::summary::Finding;
-use support::{Runtime, Saved, Workload, captured_for, perfcollect, run, workloads};
+use support::{
+    Runtime, Saved, Workload, captured_during, captured_for, perfcollect, run, start,
+    wait_for_cpu_time, workloads,
+};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -121,4 +124,38 @@ fn expect_screen(saved: &Saved) {
     let long = lines.iter().find(|line| line.chars().count() > 80);
     // Commands are whole.
     assert!(long.is_none_or(|line| line.contains(&path)), "{text}");
+}
+
+/// Several loops share a CPU, and a process that sleeps beside them needs none.
+#[test]
+fn a_process_that_waits_for_a_cpu_is_found() {
+    need_capture!();
+    need_command!("taskset");
+    let busy = || {
+        let mut command = Command::new("taskset");
+        start(command.args(["-c", "0", "sh", "-c", "while :; do :; done"]))
+    };
+    let loops = [busy(), busy(), busy(), busy()];
+    let asleep = start(Command::new("sleep").arg("6000"));
+    let [starved, other] = [loops[0].pid(), asleep.pid()].map(|pid| pid.to_string());
+    let pids = format!("{starved},{other}");
+    let wait = || wait_for_cpu_time(loops[0].pid(), Duration::from_millis(500));
+    let saved = captured_during(&["-pid", &pids], wait);
+    let found = finding(&saved, "run-queue").unwrap();
+    assert_eq!(found.pid, Some(loops[0].pid() as i32));
+    let figure = |name: &str| found.figures[name];
+    // Three of four loops wait at any time.
+    assert!(figure("asked_cpus") > 2.0 * figure("got_cpus"), "{found:?}");
+    assert_eq!(found.evidence, ["info.cpu_pressure"]);
+    let pressure = saved.summary.info.cpu_pressure.as_ref().unwrap();
+    let sleeping = pressure
+        .processes
+        .iter()
+        .find(|row| row.pid == asleep.pid() as i32);
+    let sleeping = sleeping.unwrap();
+    assert_eq!((sleeping.threads, sleeping.ran_ms), (1, 0.0));
+    assert_eq!(pressure.threads_omitted, 0);
+    let findings = saved.summary.findings.iter();
+    let found = findings.filter(|finding| finding.rule == "run-queue");
+    assert_eq!(found.count(), 1, "{:#?}", saved.summary.findings);
 }

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use super::Target;
+use super::thread_waits::ThreadWaits;
 use crate::trace::{CpuPressure, Pid};
 
 /// Pressure of the CPUs (Documentation/accounting/psi.rst).
@@ -29,6 +30,8 @@ struct Counters {
 pub(super) struct CpuWaits {
     groups: BTreeSet<PathBuf>,
     start: Counters,
+    pids: Vec<Pid>,
+    threads: ThreadWaits,
 }
 
 impl CpuWaits {
@@ -41,11 +44,18 @@ impl CpuWaits {
         let groups = pids.iter().take(MAX_PIDS);
         let groups: BTreeSet<PathBuf> = groups.flat_map(|&pid| groups_of(pid)).collect();
         let start = read(&groups);
-        Self { groups, start }
+        Self {
+            groups,
+            start,
+            pids: pids.to_vec(),
+            threads: ThreadWaits::start(pids),
+        }
     }
 
-    /// Returns the differences since the start.
-    pub(super) fn end(&self) -> CpuPressure {
+    /// Returns the differences since the start. The command has started since then.
+    pub(super) fn end(&self, command: Option<Pid>) -> CpuPressure {
+        let pids: Vec<Pid> = self.pids.iter().copied().chain(command).collect();
+        let (processes, threads_omitted) = self.threads.end(&pids);
         let now = read(&self.groups);
         let ms = |end: u64, start: u64| end.saturating_sub(start) as f64 / 1e3;
         let start = &self.start;
@@ -55,6 +65,8 @@ impl CpuWaits {
             throttled_periods: now
                 .throttled_periods
                 .saturating_sub(start.throttled_periods),
+            processes,
+            threads_omitted,
         }
     }
 }
@@ -141,7 +153,7 @@ mod tests {
     #[test]
     fn waits_do_not_decrease() {
         let waits = CpuWaits::start(&Target::Pids(vec![Pid(std::process::id() as i32)]));
-        let pressure = waits.end();
+        let pressure = waits.end(None);
         assert!(pressure.waiting_ms >= 0.0 && pressure.throttled_ms >= 0.0);
     }
 }

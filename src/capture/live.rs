@@ -211,7 +211,7 @@ pub fn run(
     let _ = session.stop();
     engine.end_recording();
     let ended = perf::now();
-    let pressure = waits.end();
+    let pressure = waits.end(command.as_ref().map(Command::pid));
     drop(priority);
     session.drain_all(|time, record| engine.record(time, &record));
     engine.finish_sessions(|| signals.pending());

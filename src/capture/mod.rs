@@ -29,6 +29,7 @@ mod signals;
 mod stack_walker;
 mod starting_processes;
 mod target;
+mod thread_waits;
 pub mod usage;
 mod weight;
 

@@ -157,7 +157,7 @@ impl Runtime<'_> {
     }
 }
 
-fn process_name(program: &str, pid: i32) -> String {
+pub(super) fn process_name(program: &str, pid: i32) -> String {
     format!("{} (pid {pid})", shown(program))
 }
 

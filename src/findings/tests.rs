@@ -1,6 +1,6 @@
 use super::*;
 use crate::output::summary::{ProcessSummary, RuntimeSummary, Work};
-use crate::trace::{CpuPressure, Trace};
+use crate::trace::{CpuPressure, ProcessWaits, Trace};
 
 /// A process that used `cpu_ms` of ten seconds, with so many samples of each kind of work.
 fn summary(cpu_ms: f64, samples: u64, work: Work) -> Summary {
@@ -107,6 +107,19 @@ fn hostile_numbers_have_finite_figures() {
             waiting_ms: f64::MAX,
             throttled_ms: f64::INFINITY,
             throttled_periods: u64::MAX,
+            processes: vec![
+                ProcessWaits {
+                    waited_ms: f64::INFINITY,
+                    ..ProcessWaits::default()
+                },
+                ProcessWaits {
+                    pid: -1,
+                    waited_ms: f64::MAX,
+                    ran_ms: f64::MAX,
+                    threads: u64::MAX,
+                },
+            ],
+            threads_omitted: u64::MAX,
         });
         summary.quality.stacks.rooted = u64::MAX;
         summary.quality.stacks.too_deep = u64::MAX;
@@ -121,5 +134,30 @@ fn hostile_numbers_have_finite_figures() {
             let mut figures = found.figures.values();
             assert!(figures.all(|figure| figure.is_finite()), "{found:?}");
         }
+    }
+}
+
+#[test]
+fn a_process_that_got_less_cpu_time_than_it_could_use_is_found() {
+    for (waited_ms, ran_ms, expected) in [
+        (5000.0, 5000.0, true),
+        (1000.0, 4000.0, true),
+        // Too little of what it asked for, or of the capture.
+        (1000.0, 4001.0, false),
+        (999.0, 0.0, false),
+    ] {
+        let mut summary = summary(1.0, 1, Work::default());
+        summary.info.cpu_pressure = Some(CpuPressure {
+            processes: vec![ProcessWaits {
+                pid: 7,
+                waited_ms,
+                ran_ms,
+                threads: 1,
+            }],
+            ..CpuPressure::default()
+        });
+        let found = find(&summary);
+        assert_eq!(found.len(), usize::from(expected), "{found:?}");
+        assert!(found.iter().all(|found| found.pid == Some(7)));
     }
 }

@@ -30,6 +30,7 @@ mod proc_fs;
 mod recording_files;
 mod recovered;
 mod rows;
+mod sched_stat;
 mod tasks;
 
 pub use capabilities::drop_capabilities;
@@ -50,6 +51,7 @@ pub use proc_fs::{
 };
 pub use recording_files::RecordingFiles;
 pub use rows::JitProcesses;
+pub use sched_stat::ThreadTimes;
 
 /// Limit on the processes that are counted as unreadable.
 const MAX_WITHOUT_DESCRIPTORS: usize = 1 << 16;

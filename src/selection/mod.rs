@@ -134,6 +134,8 @@ impl Selection {
             parts.push(format!("{:.3} s to {:.3} s", second(start), second(end)));
             info.start_unix_ns = info.start_unix_ns.saturating_add(start - info.start_ns);
             (info.start_ns, info.end_ns) = (start, end);
+            // They are waits of the whole capture.
+            info.cpu_pressure = None;
         }
         let process = self.process.iter().map(|name| format!("process {name}"));
         let thread = self.thread.iter().map(|name| format!("thread {name}"));

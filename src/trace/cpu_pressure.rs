@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Waits for CPUs during a capture.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CpuPressure {
     /// Time in which at least one thread of the machine was ready and had no CPU, in milliseconds;
@@ -14,4 +14,23 @@ pub struct CpuPressure {
     pub throttled_ms: f64,
     /// Number of periods in which they were.
     pub throttled_periods: u64,
+    /// Waits of the processes that the user named, of their descendants and of the command, most
+    /// first: at most 64.
+    pub processes: Vec<ProcessWaits>,
+    /// Number of threads of these that are not counted, because there were too many.
+    pub threads_omitted: u64,
+}
+
+/// How long the threads of a process waited for a CPU, of those that ran at the end of the capture.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessWaits {
+    /// Process id.
+    pub pid: i32,
+    /// Time in which threads were ready and had no CPU, in milliseconds, all threads together.
+    pub waited_ms: f64,
+    /// Time in which they had one, in milliseconds.
+    pub ran_ms: f64,
+    /// Number of threads.
+    pub threads: u64,
 }

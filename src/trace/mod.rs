@@ -21,7 +21,7 @@ mod throttle;
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
-pub use cpu_pressure::CpuPressure;
+pub use cpu_pressure::{CpuPressure, ProcessWaits};
 pub(crate) use distinct::Distinct;
 pub use doubts::{Doubt, DoubtfulCode, Doubts};
 pub use events::{

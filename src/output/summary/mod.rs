@@ -45,6 +45,9 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Maximum number of rows per sort order of a list.
 const TOP: usize = 50;
 
+/// Maximum number of processes that waited for CPUs.
+pub(crate) const MAX_WAITING: usize = 64;
+
 /// Maximum number of ELF files.
 pub(crate) const MAX_MODULES: usize = 200;
 
@@ -109,6 +112,9 @@ impl Summary {
         self.findings.truncate(TOP);
         self.unnamed.truncate(TOP);
         self.threads.truncate(threads::MAX_THREADS);
+        if let Some(pressure) = &mut self.info.cpu_pressure {
+            pressure.processes.truncate(MAX_WAITING);
+        }
         self.runtimes.truncate(MAX_PROCESSES);
         self.runtimes.iter_mut().for_each(RuntimeSummary::truncate);
         let Shares {

@@ -1,0 +1,51 @@
+//! Times of threads, as the kernel's scheduler counts them (Documentation/scheduler/sched-stats.rst).
+
+use super::proc_fs::read;
+use crate::trace::{Pid, Tid};
+
+/// Maximum size of the file, in bytes.
+const MAX_BYTES: u64 = 256;
+
+/// Times of a thread since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// Time on a CPU, in nanoseconds.
+    pub ran_ns: u64,
+    /// Time in which it was ready and had no CPU, in nanoseconds.
+    pub waited_ns: u64,
+}
+
+impl ThreadTimes {
+    /// Reads the times of a running thread.
+    #[must_use]
+    pub fn of(pid: Pid, tid: Tid) -> Option<Self> {
+        let line = read(format!("/proc/{pid}/task/{tid}/schedstat"), MAX_BYTES).ok()?;
+        Self::parse(std::str::from_utf8(&line).ok()?)
+    }
+
+    /// Parses `time on a CPU, time on a run queue, number of time slices`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let mut number = || words.next()?.parse().ok();
+        Some(Self {
+            ran_ns: number()?,
+            waited_ns: number()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_the_line_of_the_kernel() {
+        let times = ThreadTimes {
+            ran_ns: 51_327,
+            waited_ns: 211_851,
+        };
+        assert_eq!(ThreadTimes::parse("51327 211851 2\n"), Some(times));
+        assert_eq!(ThreadTimes::parse("51327\n"), None);
+        assert_eq!(ThreadTimes::parse("-1 2 3"), None);
+    }
+}
