@@ -6,6 +6,7 @@ mod support;
 #[path = "convert/inputs.rs"]
 mod inputs;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use perfcollect::trace::{Notice, NoticeKind};
 use support::recording::{can_record, native_words, record, record_pipe};
 use support::zip::zip_of;
-use support::{Runtime, Saved, perfcollect, run, run_perfcollect, workloads};
+use support::{Runtime, Saved, captured, perfcollect, run, run_perfcollect, workloads};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -343,4 +344,78 @@ fn what_is_no_recording_is_refused() {
         finished.stderr
     );
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+}
+
+/// The list of events, as `view` prints it.
+#[track_caller]
+fn events(trace: &Path) -> String {
+    let mut view = Command::new(perfcollect());
+    view.arg("view").arg(trace).args(["-viewer", "events"]);
+    run(&mut view, LIMIT).expect_success().stdout
+}
+
+/// A trace of perfcollect itself, whose summary knows the machine.
+#[test]
+fn a_trace_is_converted_with_what_it_knows_of_its_machine() {
+    need_capture!();
+    let runtime = need!(Runtime::newest());
+    let program = need!(workloads::mixed());
+    let command = runtime.command(&program);
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let words: Vec<&OsStr> = words
+        .chain(["--cpu-seconds", "1"].map(OsStr::new))
+        .collect();
+    let words = [&["-shortnames", "--"].map(OsStr::new)[..], &words].concat();
+    let original = captured(words);
+    let convert = |options: &[&str]| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new(perfcollect());
+        command.arg("convert").arg(&original.path);
+        command.args(["-o", "trace", "-quiet"]).args(options);
+        run(command.current_dir(&directory), LIMIT).expect_success();
+        Saved::open(directory, "trace")
+    };
+    let same = convert(&["-shortnames", "-perfdata"]);
+    assert!(same.directory().join("trace.perf.data").exists());
+    assert_eq!(same.perf_text, original.perf_text);
+    assert_eq!(same.stacks, original.stacks);
+    let [ours, theirs] = [&same.summary, &original.summary];
+    assert!(ours.info.cpus > 0);
+    assert_eq!(
+        (
+            ours.info.cpus,
+            &ours.info.host,
+            &ours.info.kernel,
+            ours.info.start_ns
+        ),
+        (
+            theirs.info.cpus,
+            &theirs.info.host,
+            &theirs.info.kernel,
+            theirs.info.start_ns
+        )
+    );
+    assert_eq!(ours.samples, theirs.samples);
+    assert_eq!(ours.processes, theirs.processes);
+    assert_eq!(ours.methods, theirs.methods);
+    assert_eq!(ours.modules, theirs.modules);
+    assert_eq!(ours.time_zero_ns, theirs.time_zero_ns);
+    assert_eq!(ours.quality.events, theirs.quality.events);
+    assert_eq!(events(&same.path), events(&original.path));
+    let [notice] = &ours.quality.notices[theirs.quality.notices.len()..] else {
+        panic!("{:#?}", ours.quality.notices);
+    };
+    assert_eq!(notice.kind, NoticeKind::Imported);
+    assert!(
+        notice.what.contains("not converted: names of methods"),
+        "{notice:?}"
+    );
+    // Full names, from a trace whose flame graph has short ones.
+    let full = convert(&["-format", "zip"]);
+    assert!(!full.directory().join("trace.nettrace").exists());
+    let namespaces = |saved: &Saved| saved.samples_under(&["System.Collections.Generic."]);
+    assert_eq!(namespaces(&original), 0);
+    assert!(namespaces(&full) > 0);
 }

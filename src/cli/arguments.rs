@@ -236,8 +236,8 @@ pub(super) struct RecordingOptions {
 #[derive(Args, Debug)]
 #[command(mut_arg("recording", |recording| recording.long_help(
     "Recording to read, or - for standard input\n\n\
-     A perf.data file or directory, the NAME.trace.zip of Microsoft's perfcollect script, or the text that \
-     `perf script` printed."
+     A perf.data file or directory, the NAME.trace.zip of Microsoft's perfcollect script, the text that \
+     `perf script` printed, or a NAME.trace.zip of perfcollect, to write its files in other formats."
 )))]
 pub(super) struct ConvertOptions {
     #[command(flatten)]

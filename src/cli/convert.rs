@@ -1,4 +1,4 @@
-//! `perfcollect convert perf.data`: converts a recording to a trace.
+//! `perfcollect convert perf.data`: converts a recording to a trace, or a trace to other formats.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::arguments::ConvertOptions;
 use super::convert_error::ConvertError;
 use super::convert_text;
+use super::convert_trace;
 use super::log::LogLines;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
@@ -47,6 +48,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     }
     let opened = match opened? {
         Source::Recording(opened) => *opened,
+        Source::Trace(trace) => return convert_trace::run(options, &output, trace, &signals),
         Source::Text(text) => return convert_text::run(options, &output, text, &signals),
     };
     match import(opened, options, &output, options.event.clone(), &signals) {

@@ -9,7 +9,9 @@ use super::write_error::WriteError;
 use crate::capture::CaptureError;
 use crate::output::file::OutputError;
 use crate::perf_data::OpenRecordingError;
-use crate::perf_text::TextError;
+use crate::perf_text::{TextError, WrittenError};
+use crate::trace_archive::TraceArchiveError;
+use crate::view::ViewError;
 
 /// A recording could not be converted.
 #[derive(Debug, Error)]
@@ -26,6 +28,12 @@ pub(super) enum ConvertError {
     Capture(#[from] CaptureError),
     #[error("cannot read {path} as `perf script` output: {error}")]
     Text { path: String, error: TextError },
+    #[error("cannot read {path}: {source}")]
+    Trace { path: String, source: WrittenError },
+    #[error(transparent)]
+    Archive(#[from] TraceArchiveError),
+    #[error(transparent)]
+    Events(ViewError),
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error(

@@ -7,6 +7,7 @@ mod collect;
 mod convert;
 mod convert_error;
 mod convert_text;
+mod convert_trace;
 mod downloads;
 mod event_options;
 mod formats;

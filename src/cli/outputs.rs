@@ -85,6 +85,22 @@ impl OutputRequest<'_> {
     pub(super) fn write(
         &self,
         trace: &Trace,
+        about: (&str, u64, Runtimes),
+        signals: &Signals,
+    ) -> Result<SavedTrace, WriteError> {
+        let summary = || {
+            let mut summary = Summary::new(trace);
+            summary.findings = findings::find(&summary);
+            summary
+        };
+        self.write_with(trace, summary, about, signals)
+    }
+
+    /// Writes the files of a trace with a summary.
+    pub(super) fn write_with(
+        &self,
+        trace: &Trace,
+        summary: impl FnOnce() -> Summary,
         (end, spool_bytes, runtimes): (&str, u64, Runtimes),
         signals: &Signals,
     ) -> Result<SavedTrace, WriteError> {
@@ -94,9 +110,7 @@ impl OutputRequest<'_> {
         let summary = self.reporter.during("Counting the methods", &|| None, || {
             thread::scope(|scope| {
                 scope.spawn(|| pictures.prepare());
-                let mut summary = Summary::new(trace);
-                summary.findings = findings::find(&summary);
-                summary
+                summary()
             })
         });
         let contents = Contents {

@@ -98,7 +98,7 @@ pub enum OpenRecordingError {
     },
     /// The file is the output of perfcollect.
     #[error(
-        "cannot import {path}: it is a perfcollect trace; open it with `perfcollect view {path}`"
+        "cannot read {path} as a recording: it is a perfcollect trace; open it with `perfcollect view {path}`"
     )]
     Trace {
         /// Path.
@@ -114,12 +114,14 @@ pub enum OpenRecordingError {
     },
 }
 
-/// An opened input: a recording or its text.
+/// An opened input.
 pub enum Source {
     /// A perf.data recording.
     Recording(Box<OpenRecording>),
     /// The output of `perf script`, positioned at the start.
     Text(File),
+    /// A trace of perfcollect.
+    Trace(File),
 }
 
 /// Opens a recording. The path `-` is standard input.
@@ -133,10 +135,13 @@ pub fn open(path: &Path) -> Result<OpenRecording, OpenRecordingError> {
             path: path.display().to_string(),
             error: PerfDataError::Text,
         }),
+        Source::Trace(_) => Err(OpenRecordingError::Trace {
+            path: path.display().to_string(),
+        }),
     }
 }
 
-/// Opens a recording, or the output of `perf script`. The path `-` is standard input.
+/// Opens a recording, the output of `perf script`, or a trace. The path `-` is standard input.
 ///
 /// Reading from a pipe fails once `cancelled` returns true.
 ///
@@ -179,13 +184,14 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordi
         return Ok(Source::Text(file));
     }
     if is_archive(&mut file).map_err(file_error)? {
+        let trace = file.try_clone().map_err(file_error)?;
         let archive = Archive::open(file).map_err(|error| OpenRecordingError::Archive {
             path: shown(),
             error,
         });
         let archive = archive?;
         if archive.is_trace() {
-            return Err(OpenRecordingError::Trace { path: shown() });
+            return Ok(Source::Trace(trace));
         }
         if !archive.has_recording()
             && let Some(text) = archive.perf_text(&directory_of(path)).map_err(file_error)?

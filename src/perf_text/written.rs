@@ -11,6 +11,7 @@ use super::labels::Labels;
 use crate::output::archive::{FOLDED, PERF_TEXT};
 use crate::output::summary::Summary;
 use crate::symbolize::{CancelCheck, CancellableReader};
+use crate::trace::Module;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
 
 /// Limit of an entry that is read. A capture of a day has less.
@@ -30,7 +31,7 @@ pub enum WrittenError {
 
 /// Reads the trace in an archive with this summary.
 ///
-/// Command lines and names of threads are those of the summary. There are no events.
+/// Command lines, names of threads and modules are those of the summary. There are no events.
 ///
 /// # Errors
 /// See [`WrittenError`].
@@ -55,6 +56,13 @@ pub(crate) fn read_written(
             process.command_line = row.command_line.as_str().into();
         }
     }
+    let modules = summary.modules.iter().map(|module| Module {
+        path: (&*module.path).into(),
+        build_id: module.build_id.clone(),
+        has_symbols: module.has_symbols,
+        frames: module.frames,
+    });
+    trace.modules = modules.collect();
     let names = summary.threads.iter().rev();
     let names: HashMap<(i32, i32), &str> =
         names.map(|row| ((row.pid, row.tid), &*row.name)).collect();

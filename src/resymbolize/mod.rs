@@ -182,7 +182,7 @@ fn symbolize(
     if summary.samples == 0 || modules.is_empty() && !siblings::has_nettrace(path) {
         return unchanged(modules, siblings);
     }
-    let read = match read_trace(path, &archive, &summary, cancel) {
+    let read = match read_styled(path, &archive, &summary, cancel) {
         Err(ResymbolizeError::Text { .. }) if modules.is_empty() && !cancel() => {
             return unchanged(modules, siblings);
         }
@@ -238,7 +238,7 @@ fn symbolize(
 }
 
 /// Reads the samples of a trace, and the style of its names.
-fn read_trace(
+fn read_styled(
     path: &Path,
     archive: &TraceArchive,
     summary: &Summary,

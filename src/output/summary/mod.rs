@@ -128,6 +128,15 @@ impl Summary {
         }
     }
 
+    /// Returns the summary of a trace with the same samples and fewer details, such as a converted one.
+    pub(crate) fn of_same_samples(self, trace: &Trace) -> Self {
+        Self {
+            time_zero_ns: Some(TimeZero::new(trace).unshifted()),
+            quality: trace.quality.clone(),
+            ..self
+        }
+    }
+
     /// Creates the summary of a trace.
     #[must_use]
     pub fn new(trace: &Trace) -> Self {

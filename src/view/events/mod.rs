@@ -48,6 +48,14 @@ pub enum Viewer {
     Jit,
 }
 
+/// Reads the event streams of the trace at `path`.
+///
+/// # Errors
+/// Returns [`ViewError::NoEvents`] if it has none, and an error if it cannot be read.
+pub fn streams(path: &Path) -> Result<EventStreams, ViewError> {
+    archive::read(path).map(|events| events.streams)
+}
+
 /// What to print.
 #[derive(Clone, Copy, Debug)]
 pub struct EventView<'a> {

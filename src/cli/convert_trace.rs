@@ -1,0 +1,86 @@
+//! `perfcollect convert` of a trace of perfcollect: its files in other formats.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::arguments::ConvertOptions;
+use super::convert_error::ConvertError;
+use super::log::{LogLines, Runtimes};
+use super::outputs::OutputRequest;
+use super::progress::Reporter;
+use crate::capture::Signals;
+use crate::output::summary::Summary;
+use crate::perf_text;
+use crate::trace::{Notice, NoticeKind, Trace};
+use crate::trace_archive::TraceArchive;
+use crate::view::ViewError;
+use crate::view::events;
+
+pub(super) fn run(
+    options: &ConvertOptions,
+    output: &Path,
+    file: File,
+    signals: &Signals,
+) -> Result<(), ConvertError> {
+    let path = &options.source.recording;
+    let archive = TraceArchive::from_file(path, file)?;
+    let summary = archive.summary()?;
+    let is_chosen = |event: &String| *event == summary.info.event;
+    if summary.samples == 0 || !options.event.as_ref().is_none_or(is_chosen) {
+        return Err(ConvertError::NoSamples {
+            path: path.display().to_string(),
+            why: match &options.event {
+                Some(event) => format!(" with the event {event}"),
+                None => String::new(),
+            },
+        });
+    }
+    let reporter = Reporter::new(options.results.quiet || options.results.json);
+    let cancel = || signals.pending();
+    let trace = reporter.during("Reading the trace", &|| None, || {
+        let written = perf_text::read_written(&archive, &summary, &cancel);
+        written.map(|written| written.trace)
+    });
+    if signals.pending() {
+        return Err(ConvertError::Stopped);
+    }
+    let mut trace = trace.map_err(|source| ConvertError::Trace {
+        path: path.display().to_string(),
+        source,
+    })?;
+    match events::streams(path) {
+        Ok(streams) => trace.events = streams,
+        Err(ViewError::NoEvents) => {}
+        Err(error) => return Err(ConvertError::Events(error)),
+    }
+    trace.quality.notices.push(notice(path, &summary, &trace));
+    let wanted = OutputRequest {
+        name: output,
+        spooled: None,
+        raw_events: true,
+        reporter: &reporter,
+        naming: options.names.naming(),
+        download: false,
+        results: options.results,
+        beside_command: false,
+        settings: &LogLines::default(),
+    };
+    let end = summary.info.end.clone();
+    let about = (&*end, 0, Runtimes::default());
+    let written = wanted.write_with(&trace, || summary.of_same_samples(&trace), about, signals)?;
+    Ok(wanted.print(&written)?)
+}
+
+/// Returns the notice about the origin of the trace, and what it does not have.
+fn notice(path: &Path, summary: &Summary, trace: &Trace) -> Notice {
+    let missing = match (trace.events.is_empty(), summary.quality.events.is_empty()) {
+        (false, _) => "; not converted: names of methods in the stacks of events",
+        (true, false) => "; not converted: the events, whose streams it does not contain",
+        (true, true) => "",
+    };
+    let what = format!(
+        "converted from {}: its samples and counts{missing}",
+        path.display()
+    );
+    Notice::new(NoticeKind::Imported, what, "")
+}
