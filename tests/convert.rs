@@ -419,3 +419,46 @@ fn a_trace_is_converted_with_what_it_knows_of_its_machine() {
     assert_eq!(namespaces(&original), 0);
     assert!(namespaces(&full) > 0);
 }
+
+/// `view` and `report` of a recording, or of its text, show what they show of its conversion.
+#[test]
+fn a_recording_is_viewed_without_a_trace() {
+    need_perf!();
+    let command = need!(native_words("native-fp"));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
+    record(&file, &["-F", "999", "-g"], &command);
+    let mut perf = Command::new("perf");
+    perf.args(["script", "--header", "-F"]);
+    perf.args(["comm,pid,tid,cpu,time,period,event,ip,sym,dso", "-i"]);
+    let text = perf.arg(&file).output().unwrap().stdout;
+    std::fs::write(directory.path().join("perf.txt"), text).unwrap();
+    let printed = |words: &[&str]| {
+        let printed = run_perfcollect(words, directory.path(), LIMIT).expect_success();
+        printed.stdout
+    };
+    for recording in ["perf.data", "perf.txt"] {
+        let trace = format!("{recording}.trace.zip");
+        printed(&["convert", recording, "-quiet", "-o", recording]);
+        for options in [
+            &["-kind", "cpu"][..],
+            &["-kind", "processes"],
+            &["-kind", "calltree", "-include", "main"],
+        ] {
+            let [ours, converted] = [recording, &trace].map(|file| {
+                let words = [&["report", file, "-format", "csv"], options].concat();
+                printed(&words)
+            });
+            assert!(ours.lines().count() > 1, "{ours}");
+            assert_eq!(ours, converted, "{recording} {options:?}");
+        }
+    }
+    let view = printed(&["view", "perf.data"]);
+    assert!(
+        view.contains("native-fp") && view.contains("hottest path"),
+        "{view}"
+    );
+    std::fs::write(directory.path().join("other"), [0_u8; 5000]).unwrap();
+    let other = run_perfcollect(["view", "other"], directory.path(), LIMIT);
+    assert!(other.stderr.contains("is not a trace"), "{}", other.stderr);
+}

@@ -290,10 +290,10 @@ pub(super) struct IgnoredOptions {
     pub(super) header: bool,
 }
 
-/// Print the summary and top methods of a trace, or its .NET events.
+/// Print the summary and top methods of a trace or a recording of perf, or the .NET events of a trace.
 #[derive(Args, Debug)]
 pub(super) struct ViewOptions {
-    /// Trace to print
+    /// Trace to print, or perf.data
     #[arg(value_name = "NAME.trace.zip")]
     pub(super) trace: PathBuf,
     /// Number of rows of each table, or of events [default: 20; of events, all]

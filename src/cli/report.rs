@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::sandbox;
+use super::opened::{self, OpenError};
 use super::selection_options::SelectionOptions;
-use crate::view::{self, OpenTrace, ReportKind, Rows, TableFormat, ViewError};
+use crate::view::{self, ReportKind, Rows, TableFormat, ViewError};
 
 /// Print a table of a trace: as text, JSON, Markdown or CSV.
 ///
@@ -17,7 +17,7 @@ use crate::view::{self, OpenTrace, ReportKind, Rows, TableFormat, ViewError};
     perfcollect report incident.trace.zip -kind cpu -format csv -top 10\n  \
     perfcollect report incident.trace.zip -kind own -from 2 -to 2.5 -thread '.NET TP Worker'")]
 pub(super) struct ReportOptions {
-    /// Trace to print
+    /// Trace to print, or perf.data
     #[arg(value_name = "NAME.trace.zip")]
     trace: PathBuf,
     /// Table to print: cpu, own, processes, threads, gc, ... [default: findings]
@@ -55,14 +55,13 @@ pub(super) struct ReportOptions {
     selection: SelectionOptions,
 }
 
-pub(super) fn run(options: &ReportOptions) -> Result<(), ViewError> {
-    sandbox::enter(&[], &[]);
+pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
     let rows = Rows {
         top: options.top.unwrap_or(usize::MAX),
         full: options.full,
     };
     let mut text = Vec::new();
-    let trace = OpenTrace::open(&options.trace, &options.selection.selection())?;
+    let trace = opened::open(&options.trace, &options.selection.selection())?;
     view::print_table(&trace, options.kind, options.format, rows, &mut text)?;
-    super::print(&text).map_err(ViewError::Print)
+    Ok(super::print(&text).map_err(ViewError::Print)?)
 }

@@ -3,11 +3,12 @@
 use std::io::{self, BufWriter, Write};
 
 use super::arguments::ViewOptions;
+use super::opened::{self, OpenError};
 use super::sandbox;
 use super::screen;
 use super::selection_options::SelectionOptions;
 use crate::view::events::{self, EventSelection, EventView, Viewer};
-use crate::view::{self, OpenTrace, Rows, ViewError};
+use crate::view::{self, Rows, ViewError};
 
 /// Rows of each table by default.
 const TOP: usize = 20;
@@ -16,9 +17,7 @@ const MIN_TREE_PART: f64 = 0.01;
 /// Lines of a screen that a call tree leaves: heading, rows that are left out, prompt.
 const TREE_MARGIN: usize = 4;
 
-pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
-    // Events of an archive are unpacked there.
-    sandbox::enter(&[], &[&std::env::temp_dir()]);
+pub(super) fn run(options: &ViewOptions) -> Result<(), OpenError> {
     match options.viewer {
         Viewer::Report => print_report(options),
         Viewer::CallTree => print_tree(options),
@@ -26,8 +25,8 @@ pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
     }
 }
 
-fn print_report(options: &ViewOptions) -> Result<(), ViewError> {
-    let trace = OpenTrace::open(&options.trace, &options.selection.selection())?;
+fn print_report(options: &ViewOptions) -> Result<(), OpenError> {
+    let trace = opened::open(&options.trace, &options.selection.selection())?;
     let mut text = Vec::new();
     let top = options.top.unwrap_or(TOP);
     let is_whole = options.full || options.top.is_some();
@@ -39,11 +38,11 @@ fn print_report(options: &ViewOptions) -> Result<(), ViewError> {
             view::view(&trace, Rows { top, full }, &mut text)?;
         }
     }
-    super::print(&text).map_err(ViewError::Print)
+    Ok(super::print(&text).map_err(ViewError::Print)?)
 }
 
-fn print_tree(options: &ViewOptions) -> Result<(), ViewError> {
-    let trace = OpenTrace::open(&options.trace, &options.selection.selection())?;
+fn print_tree(options: &ViewOptions) -> Result<(), OpenError> {
+    let trace = opened::open(&options.trace, &options.selection.selection())?;
     let screen = screen::of(io::stdout()).filter(|_| !options.full);
     let fitting = screen.map(|screen| screen.size.height.saturating_sub(TREE_MARGIN).max(TOP));
     let rows = Rows {
@@ -52,10 +51,12 @@ fn print_tree(options: &ViewOptions) -> Result<(), ViewError> {
     };
     let mut text = Vec::new();
     view::view_tree(&trace, MIN_TREE_PART, rows, &mut text)?;
-    super::print(&text).map_err(ViewError::Print)
+    Ok(super::print(&text).map_err(ViewError::Print)?)
 }
 
-fn print_events(options: &ViewOptions) -> Result<(), ViewError> {
+fn print_events(options: &ViewOptions) -> Result<(), OpenError> {
+    // Events of an archive are unpacked there.
+    sandbox::enter(&[], &[&std::env::temp_dir()]);
     let mut out = BufWriter::new(io::stdout().lock());
     let SelectionOptions {
         from, to, process, ..
@@ -76,6 +77,6 @@ fn print_events(options: &ViewOptions) -> Result<(), ViewError> {
     match printed {
         // The reader closed early, as `head` does.
         Err(ViewError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        printed => printed,
+        printed => Ok(printed?),
     }
 }

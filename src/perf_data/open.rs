@@ -114,6 +114,21 @@ pub enum OpenRecordingError {
     },
 }
 
+impl OpenRecordingError {
+    /// Returns whether the file is of another kind than a recording.
+    #[must_use]
+    pub fn is_other_file(&self) -> bool {
+        matches!(
+            self,
+            Self::Recording {
+                error: PerfDataError::Magic(_),
+                ..
+            } | Self::NotInArchive { .. }
+                | Self::Trace { .. }
+        )
+    }
+}
+
 /// An opened input.
 pub enum Source {
     /// A perf.data recording.

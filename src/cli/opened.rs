@@ -1,0 +1,102 @@
+//! The trace or recording that a view prints.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::arguments::RecordingOptions;
+use super::convert_error::ConvertError;
+use super::progress::Reporter;
+use super::recorded::RecordedRequest;
+use super::sandbox::{self, directory_of};
+use crate::capture::{Signals, raise_limits};
+use crate::output::file::FileOwner;
+use crate::perf_data::{self, Source};
+use crate::selection::Selection;
+use crate::symbolize::{self, Cancelled};
+use crate::trace::Trace;
+use crate::trace_archive::TraceArchiveError;
+use crate::view::{OpenTrace, ViewError};
+
+/// A view cannot be printed.
+#[derive(Debug, Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    View(#[from] ViewError),
+    #[error(transparent)]
+    Recording(#[from] ConvertError),
+}
+
+/// Opens the trace at `path`, or the recording as one, or what is selected of it. The sandbox is
+/// entered before any of it is read.
+pub(super) fn open(path: &Path, selection: &Selection) -> Result<OpenTrace, OpenError> {
+    // Archives are unpacked in one of the two.
+    sandbox::enter(&[], &[directory_of(path), &std::env::temp_dir()]);
+    match OpenTrace::open(path, selection) {
+        Err(ViewError::Archive(error)) if may_be_recording(&error) => {
+            let error = match recording(path) {
+                Ok(Some(trace)) => return Ok(OpenTrace::of_trace(path, trace, selection)?),
+                Ok(None) => error,
+                Err(error) => return Err(error.into()),
+            };
+            Err(ViewError::Archive(error).into())
+        }
+        opened => Ok(opened?),
+    }
+}
+
+fn may_be_recording(error: &TraceArchiveError) -> bool {
+    matches!(
+        error,
+        TraceArchiveError::Zip { .. } | TraceArchiveError::Missing { .. }
+    )
+}
+
+/// Reads a recording; `None` if the file is none.
+fn recording(path: &Path) -> Result<Option<Trace>, ConvertError> {
+    let signals = Arc::new(Signals::install().map_err(ConvertError::Signals)?);
+    // Each file with code stays open until it is symbolized.
+    raise_limits();
+    let cancelled = {
+        let signals = Arc::clone(&signals);
+        Arc::new(move || signals.pending())
+    };
+    let opened = match perf_data::source(path, cancelled) {
+        Ok(opened) => opened,
+        Err(error) if error.is_other_file() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let naming = symbolize::Options {
+        inlined: true,
+        symbol_directories: Vec::new(),
+        invoking_user: FileOwner::invoking_user().map(|owner| owner.uid.as_raw()),
+    };
+    let source = RecordingOptions {
+        recording: path.to_owned(),
+        sysroot: None,
+        kallsyms: None,
+    };
+    let request = RecordedRequest {
+        source: &source,
+        event: None,
+        naming: &naming,
+        beside: &std::env::temp_dir().join("perfcollect"),
+        signals: &signals,
+    };
+    let mut reporter = Reporter::new(false);
+    let trace = match opened {
+        Source::Recording(opened) => {
+            let (capture, _siblings) = request.capture(*opened, &mut reporter)?;
+            let cancel = || signals.pending();
+            reporter
+                .during("Symbolizing", &|| None, || {
+                    symbolize::symbolize(capture, &naming, &cancel)
+                })
+                .map_err(|Cancelled| ConvertError::Stopped)?
+        }
+        Source::Text(text) => request.text(&text, &reporter)?,
+        Source::Trace(_) => return Ok(None),
+    };
+    Ok(Some(trace))
+}
