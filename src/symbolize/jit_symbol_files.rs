@@ -13,6 +13,8 @@ use crate::trace::{Nanos, Pid};
 
 const REMEDY: &str = "start a process of .NET before 8 with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
                       Node.js with --perf-basic-prof, Python with -X perf; Java from 17 writes it while it runs: jcmd PID Compiler.perfmap";
+/// Start of the reason if a process has no perf map.
+const NO_MAP: &str = "there is no ";
 /// Remedy for a recording of perf, which does not query runtimes.
 const REMEDY_OF_RECORDING: &str = "put what the process wrote beside the recording, its perf map (/tmp/perf-PID.map) or jitdump (jit-PID.dump); \
                                    .NET writes a map with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
@@ -128,7 +130,7 @@ impl JitSymbolError {
                 Self::new(error.to_string(), REMEDY_OF_RECORDING)
             }
             // The process has ended and is not reaped yet.
-            io::ErrorKind::NotFound => Self::new("there is no /tmp/perf-PID.map", REMEDY),
+            io::ErrorKind::NotFound => Self::new(format!("{NO_MAP}/tmp/perf-PID.map"), REMEDY),
             io::ErrorKind::PermissionDenied => Self::denied(error),
             _ => Self::new(format!("/tmp/perf-PID.map: {error}"), ""),
         }
@@ -149,7 +151,7 @@ impl JitSymbolError {
                     true => "perf-PID.map beside the recording",
                     false => "/tmp/perf-PID.map",
                 };
-                Self::new(format!("there is no {map}"), remedy(is_recorded))
+                Self::new(format!("{NO_MAP}{map}"), remedy(is_recorded))
             }
             JitError::Denied { why, .. } if !is_recorded => Self::denied(why),
             JitError::Malformed { why, .. } => Self::new(why, ""),
@@ -177,11 +179,27 @@ impl JitSymbolError {
     pub(crate) fn gap(self, pid: Pid) -> Unresolved {
         Unresolved {
             kind: UnresolvedKind::Jit,
-            who: format!("process {pid}"),
+            who: who(pid),
             why: self.why,
             remedy: self.remedy,
         }
     }
+}
+
+impl Unresolved {
+    /// Returns whether this is JIT code of a process.
+    pub(super) fn is_of_jit(&self, pid: Pid) -> bool {
+        self.kind == UnresolvedKind::Jit && self.who == who(pid)
+    }
+
+    /// Returns whether the process wrote neither a perf map nor a jitdump.
+    pub(super) fn lacks_files(&self) -> bool {
+        self.why.starts_with(NO_MAP)
+    }
+}
+
+fn who(pid: Pid) -> String {
+    format!("process {pid}")
 }
 
 fn cause(error: &JitError, is_recorded: bool) -> String {

@@ -10,6 +10,7 @@ mod jit_symbol_files;
 mod kernel;
 mod modules;
 pub(crate) mod problems;
+mod scripts;
 mod time_budget;
 pub(crate) mod unresolved;
 
@@ -190,7 +191,6 @@ pub fn symbolize(
     } = capture;
     notices.extend(events.notices());
     notices.extend(found);
-    notices.extend(unresolved::notices(gaps));
 
     let mut frame_functions = Vec::with_capacity(of_row.len());
     let mut frames = Vec::with_capacity(of_row.len());
@@ -224,6 +224,12 @@ pub fn symbolize(
         },
         events,
     };
+    let scripts = scripts::notices(&trace, &mut gaps);
+    let unresolved = unresolved::notices(gaps);
+    trace
+        .quality
+        .notices
+        .extend(scripts.into_iter().chain(unresolved));
     let samples = count(&mut trace);
     trace.modules = modules::rows(
         &counts::count_modules(&trace, &raw_trace.frames, &samples),

@@ -143,6 +143,8 @@ pub enum NoticeKind {
     CodeUnsymbolized,
     /// JIT code of processes is unresolved. Subject: processes. Count: processes.
     JitUnsymbolized,
+    /// Functions of scripts have no names. Subject: process ids. Count: processes.
+    ScriptUnnamed,
     /// Kernel code is unresolved.
     KernelUnsymbolized,
     /// Functions or inlined functions of a file are incomplete. Subject: path.
