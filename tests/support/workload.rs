@@ -63,6 +63,16 @@ pub mod workloads {
         managed("compress.dll")
     }
 
+    /// One trouble of real programs by `--mode` (`tests/workloads/trouble.cs`).
+    pub fn trouble() -> Program {
+        managed("trouble.dll")
+    }
+
+    /// The same, compiled as a debug build.
+    pub fn trouble_debug() -> Program {
+        managed("trouble-debug.dll")
+    }
+
     /// The C program: `native-fp`, `native-nofp` or `native-stripped` (`tests/workloads/native`).
     pub fn native(name: &str) -> Program {
         program(format!("built/native/{name}/{name}"))
