@@ -101,7 +101,10 @@ impl<M: Memory> TypeReader<'_, M> {
         Ok(MethodName {
             module: metadata.assembly()?.into_owned(),
             method: name,
-            tier: tiers.tier(self.memory, &self.types, method, definition.impl_flags),
+            tier: match metadata.disables_optimization() {
+                true => Some(tier::MIN_OPT),
+                false => tiers.tier(self.memory, &self.types, method, definition.impl_flags),
+            },
         })
     }
 

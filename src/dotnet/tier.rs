@@ -6,7 +6,8 @@
 //!         pointer, u32 slots, u32 entries, u32 slots ever used; a state is MethodDesc, u8, u32, +16 first version
 //! version +0 code, +8 MethodDesc, +24 next, +36 u32 tier
 //! ```
-//! A method without recorded versions has the code of its first compilation.
+//! A method without recorded versions has the code of its first compilation. The runtime compiles an assembly that
+//! asks for it without optimization, once.
 
 use perfcollect_symbols::dotnet_name::TIERS;
 
@@ -14,6 +15,7 @@ use super::memory::{Image, Memory, Structure};
 use super::method::MethodKey;
 use super::type_system::{TypeSystem, VersionFields, Versions};
 
+pub(super) const MIN_OPT: &str = TIERS[1];
 pub(super) const OPTIMIZED: &str = TIERS[2];
 const QUICK: &str = TIERS[3];
 const OPTIMIZED_TIER_1: &str = TIERS[4];

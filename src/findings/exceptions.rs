@@ -1,7 +1,7 @@
 //! Many exceptions, or much CPU time for throwing and catching them: which type, thrown where.
 
 use super::scene::{Runtime, Scene, named, percent, shown};
-use crate::output::summary::{Finding, TRACE};
+use crate::output::summary::{Finding, TRACE, WorkKind};
 
 /// Where the summary counts the samples.
 const EVIDENCE: &str = "processes.work.exceptions";
@@ -12,14 +12,15 @@ const MIN: [f64; 2] = [0.05, 0.02];
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = scene.runtimes().filter_map(|it| thrown(&it)).collect();
-    for load in scene.with_work(|work| work.exceptions, MIN) {
+    for load in scene.with_work(WorkKind::Exceptions, MIN) {
         let pid = Some(load.program.process.pid);
         let reported = findings.iter_mut().find(|finding| finding.pid == pid);
         let Some(reported) = reported else {
             let text = format!(
-                "throwing and catching exceptions takes {} of the CPU time of {}",
+                "throwing and catching exceptions takes {} of the CPU time of {}{}",
                 percent(load.part),
-                load.program.name()
+                load.program.name(),
+                load.behind()
             );
             findings.push(load.finding("exceptions", EVIDENCE, text));
             continue;

@@ -1,7 +1,7 @@
 //! The JIT compiler of .NET takes much of a process's CPU time: what it compiles again.
 
 use super::scene::{Scene, cpus, percent, shown};
-use crate::output::summary::{Finding, JitSummary, TRACE};
+use crate::output::summary::{Finding, JitSummary, TRACE, WorkKind};
 
 /// Share of the process's CPU time, and CPUs, below which it is not remarkable.
 const MIN: [f64; 2] = [0.15, 0.05];
@@ -12,7 +12,7 @@ const MIN_BACKGROUND_CPUS: f64 = 0.2;
 const MIN_AGAIN: f64 = 0.1;
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
-    let loads = scene.with_work(|work| work.jit, MIN);
+    let loads = scene.with_work(WorkKind::Jit, MIN);
     let findings = loads.filter_map(|load| {
         let pid = load.program.process.pid;
         let mut runtimes = scene.summary.runtimes.iter();
@@ -32,6 +32,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             text += ", most of it in the background, as it does when a program warms up";
         }
         text += &jit.map(compiled).unwrap_or_default();
+        text += &load.behind();
         let finding = load.finding("jit", "processes.work.jit", text);
         Some(match runtime {
             Some(_) => finding.from("runtimes.jit").more(&[

@@ -1,7 +1,7 @@
 //! Kernel code takes much of a process's CPU time: which system calls.
 
-use super::scene::{Scene, cpus, method, percent, shown};
-use crate::output::summary::{ENTRY_AND_EXIT, Finding, TRACE};
+use super::scene::{Scene, cpus, percent, shown};
+use crate::output::summary::{ENTRY_AND_EXIT, Finding, TRACE, WorkKind};
 
 /// Share of the process's CPU time, and CPUs, below which kernel code is not remarkable.
 const MIN_PART: f64 = 0.3;
@@ -11,7 +11,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let programs = scene.programs().filter_map(|program| {
         let work = program.process.work;
         // Page faults have a rule of their own.
-        let kernel = work.kernel.saturating_sub(work.page_faults);
+        let kernel = work.samples(WorkKind::Kernel);
         let (part, used) = (program.part(kernel), program.cpus_of(kernel));
         // A kernel thread does nothing else, and calls nothing.
         let mut calls = program.rows(&scene.summary.shares.syscalls);
@@ -24,10 +24,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             true => format!(", mostly in the system call {}", shown(&call.name)),
             false => String::new(),
         };
-        let own = program.own_method();
-        let below = own.map_or_else(String::new, |own| {
-            format!("; most CPU time is in or below {}", method(own))
-        });
+        let below = program.behind(WorkKind::Kernel);
         let text = format!(
             "{} spends {} of its CPU time in the kernel ({}){mostly}{below}",
             program.name(),
@@ -39,6 +36,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             finding
                 .from("processes.work.kernel")
                 .from("shares.syscalls")
+                .from("shares.work_methods")
                 .more(&["report", TRACE, "-kind", "syscalls"])
                 .figure("kernel_percent", part * 100.0)
                 .figure("kernel_cpus", used)

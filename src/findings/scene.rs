@@ -3,7 +3,7 @@
 use crate::output::NameStyle;
 use crate::output::sanitize::truncate_with_ellipsis;
 use crate::output::summary::{
-    Finding, MethodPair, ProcessSummary, RuntimeSummary, Share, Summary, Work,
+    Finding, MethodPair, ProcessSummary, RuntimeSummary, Share, Summary, WorkKind,
 };
 
 /// Maximum length of a name in a finding, in bytes.
@@ -48,12 +48,13 @@ impl<'a> Scene<'a> {
     /// many CPUs, at least.
     pub(super) fn with_work(
         &self,
-        samples: impl Fn(&Work) -> u64,
+        kind: WorkKind,
         [min_part, min_cpus]: [f64; 2],
     ) -> impl Iterator<Item = WorkLoad<'a>> {
         let loads = self.programs().map(move |program| {
-            let samples = samples(&program.process.work);
+            let samples = program.process.work.samples(kind);
             WorkLoad {
+                kind,
                 part: program.part(samples),
                 cpus: program.cpus_of(samples),
                 program,
@@ -112,6 +113,19 @@ impl<'a> Program<'a> {
         self.rows(&self.summary.shares.own_methods).next()
     }
 
+    /// Names the method of the user's code with most samples of a kind of work, and its part of
+    /// them. Empty if there is none.
+    pub(super) fn behind(&self, kind: WorkKind) -> String {
+        let all = self.process.work.samples(kind).max(1);
+        let mut methods = self.summary.shares.work_methods.iter();
+        let row = methods.find(|row| row.pid == self.process.pid && row.work == kind);
+        row.map_or_else(String::new, |row| {
+            let part = percent((row.samples as f64 / all as f64).min(1.0));
+            let method = shown(&NameStyle::Short.of_method(&row.name));
+            format!("; {part} of it in or below {method}")
+        })
+    }
+
     /// Starts a finding about the process.
     pub(super) fn finding(&self, rule: &str, text: String) -> Finding {
         Finding::new(rule, text).about(self.process.pid, self.process.program())
@@ -120,6 +134,7 @@ impl<'a> Program<'a> {
 
 /// A kind of work of a process.
 pub(super) struct WorkLoad<'a> {
+    kind: WorkKind,
     pub(super) program: Program<'a>,
     /// Part of the CPU time of the process, from 0 to 1.
     pub(super) part: f64,
@@ -128,11 +143,17 @@ pub(super) struct WorkLoad<'a> {
 }
 
 impl WorkLoad<'_> {
+    /// Names the method of the user's code behind the work.
+    pub(super) fn behind(&self) -> String {
+        self.program.behind(self.kind)
+    }
+
     /// Starts a finding about the work. `evidence` is where the summary counts it.
     pub(super) fn finding(&self, rule: &str, evidence: &str, text: String) -> Finding {
         let finding = self.program.finding(rule, text);
         finding
             .from(evidence)
+            .from("shares.work_methods")
             .figure("cpu_percent", self.part * 100.0)
             .figure("used_cpus", self.cpus)
             .costing(self.cpus)

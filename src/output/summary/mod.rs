@@ -1,5 +1,6 @@
 //! The summary of a trace: the content of `summary.json` and the source of the reports.
 
+mod entries;
 mod finding;
 mod methods;
 mod modules;
@@ -10,6 +11,7 @@ mod syscalls;
 mod threads;
 mod unnamed;
 mod work;
+mod work_methods;
 
 pub use finding::{Finding, REPORT, TRACE};
 pub use methods::MethodSummary;
@@ -25,7 +27,8 @@ pub use shares::{Share, Shares};
 pub use syscalls::ENTRY_AND_EXIT;
 pub use threads::ThreadSummary;
 pub use unnamed::UnnamedSummary;
-pub use work::Work;
+pub use work::{Work, WorkKind};
+pub use work_methods::WorkMethod;
 
 use std::thread;
 
@@ -122,7 +125,9 @@ impl Summary {
             own_methods,
             modules,
             syscalls,
+            work_methods,
         } = &mut self.shares;
+        work_methods.truncate(TOP);
         for rows in [threads, own_methods, modules, syscalls] {
             rows.truncate(TOP);
         }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::methods::Methods;
 use super::syscalls::Syscalls;
 use super::work::{self, StackWork, Work};
+use super::work_methods::{WorkMethod, WorkMethods};
 use super::{TOP, kept};
 use crate::output::label;
 use crate::output::own_code::OwnCode;
@@ -54,6 +55,9 @@ pub struct Shares {
     pub modules: Vec<Share>,
     /// By system call.
     pub syscalls: Vec<Share>,
+    /// The method of the user's code behind each kind of work.
+    #[serde(default)]
+    pub work_methods: Vec<WorkMethod>,
 }
 
 /// Counters of parts, by process and key.
@@ -101,6 +105,7 @@ pub(super) struct ShareCounts<'a> {
     by_module: Parts<u32>,
     by_syscall: Parts<u32>,
     by_process: Vec<Work>,
+    work_methods: WorkMethods,
 }
 
 impl<'a> ShareCounts<'a> {
@@ -122,6 +127,7 @@ impl<'a> ShareCounts<'a> {
             by_module: Parts::new(),
             by_syscall: Parts::new(),
             by_process: vec![Work::default(); trace.processes.len()],
+            work_methods: WorkMethods::default(),
         }
     }
 
@@ -136,6 +142,8 @@ impl<'a> ShareCounts<'a> {
         if let Some(row) = self.methods.own_row(sample.stack) {
             work.own += 1;
             self.by_method.add(process, row);
+            let kinds = self.work.kinds(sample.stack);
+            self.work_methods.add(process, kinds, row);
         }
         if let Some(&module) = self.leaf_modules.get(sample.stack.index()) {
             self.by_module.add(process, module);
@@ -178,6 +186,7 @@ impl<'a> ShareCounts<'a> {
             own_methods: named(self.by_method, &method),
             modules: named(self.by_module, &module),
             syscalls: named(self.by_syscall, &syscall),
+            work_methods: self.work_methods.rows(trace, self.methods),
         };
         (self.by_process, shares)
     }

@@ -2,8 +2,57 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::entries::Entries;
 use crate::output::own_code::OwnCode;
 use crate::trace::{Function, FunctionKind, StackId, Trace};
+
+/// A kind of work that has a method of the user's code behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkKind {
+    /// As [`Work::kernel`], without page faults.
+    Kernel,
+    /// As [`Work::page_faults`].
+    PageFaults,
+    /// As [`Work::jit`].
+    Jit,
+    /// As [`Work::exceptions`].
+    Exceptions,
+    /// As [`Work::spinning`].
+    Spinning,
+    /// As [`Work::task_waits`].
+    TaskWaits,
+    /// As [`Work::not_optimized`].
+    NotOptimized,
+}
+
+impl WorkKind {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Kernel,
+        Self::PageFaults,
+        Self::Jit,
+        Self::Exceptions,
+        Self::Spinning,
+        Self::TaskWaits,
+        Self::NotOptimized,
+    ];
+
+    fn flag(self) -> u8 {
+        match self {
+            Self::Kernel => KERNEL,
+            Self::PageFaults => PAGE_FAULT,
+            Self::Jit => JIT,
+            Self::Exceptions => EXCEPTION,
+            Self::Spinning => SPINNING,
+            Self::TaskWaits => TASK_WAIT,
+            Self::NotOptimized => NOT_OPTIMIZED,
+        }
+    }
+
+    fn is_other(self, flags: u8) -> bool {
+        self == Self::Kernel && flags & PAGE_FAULT != 0
+    }
+}
 
 /// Samples of a process by kind of work. A sample may be in several counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +67,7 @@ pub struct Work {
     pub gc: u64,
     /// Below the code that throws and catches exceptions.
     pub exceptions: u64,
-    /// In a loop that waits for a lock or another thread.
+    /// In a loop that waits for a lock or another thread, but not for a task.
     pub spinning: u64,
     /// Of threads that wait for a task to complete, which blocks a thread.
     pub task_waits: u64,
@@ -26,6 +75,22 @@ pub struct Work {
     pub not_optimized: u64,
     /// In or below the user's methods with a name.
     pub own: u64,
+}
+
+impl Work {
+    /// Returns the samples of a kind of work.
+    #[must_use]
+    pub fn samples(&self, kind: WorkKind) -> u64 {
+        match kind {
+            WorkKind::Kernel => self.kernel.saturating_sub(self.page_faults),
+            WorkKind::PageFaults => self.page_faults,
+            WorkKind::Jit => self.jit,
+            WorkKind::Exceptions => self.exceptions,
+            WorkKind::Spinning => self.spinning,
+            WorkKind::TaskWaits => self.task_waits,
+            WorkKind::NotOptimized => self.not_optimized,
+        }
+    }
 }
 
 const PAGE_FAULT: u8 = 1;
@@ -56,10 +121,12 @@ const SPINS: [&str; 3] = [
     "System.Threading.Thread.SpinWait",
 ];
 /// Starts of .NET methods that block a thread until a task is complete.
-const TASK_WAITS: [&str; 4] = [
+const TASK_WAITS: [&str; 6] = [
     "System.Threading.Tasks.Task.InternalWait",
     "System.Threading.Tasks.Task.SpinThenBlockingWait",
-    "System.Threading.Tasks.Task.Wait",
+    "System.Threading.Tasks.Task.Wait(",
+    "System.Threading.Tasks.Task.WaitAll",
+    "System.Threading.Tasks.Task.WaitAny",
     "System.Runtime.CompilerServices.TaskAwaiter.HandleNonSuccessAndDebuggerNotification",
 ];
 /// Threads of the garbage collector.
@@ -71,27 +138,55 @@ const MIN_OPT_TIER: &str = "MinOptJitted";
 pub(super) struct StackWork(Vec<u8>);
 
 impl StackWork {
+    /// Finds the kinds of work of each stack. What is in or below a method of the user counts for
+    /// that method only: a task may run in a thread that waits for it, a handler below a `throw`.
     pub(super) fn new(trace: &Trace, own_code: &OwnCode) -> Self {
         let functions: Vec<u8> = trace.functions.iter().map(flags).collect();
         let mut stacks = vec![0; trace.stacks.len()];
+        let mut entries = Entries::new(trace);
         for (stack, parent, frame) in trace.stacks.nodes() {
-            let inherited: u8 = match parent {
-                StackId::EMPTY => 0,
-                parent => stacks[parent.index()],
-            };
-            // The innermost method of the user decides.
             let mut inside = trace.functions_leaf_first(frame);
-            let not_optimized = match inside.find(|function| own_code.is_own(*function)) {
-                Some(own) if is_not_optimized(&trace.functions[own.index()]) => NOT_OPTIMIZED,
-                Some(_) => 0,
-                None => inherited & NOT_OPTIMIZED,
+            let own = inside.find(|function| own_code.is_own(*function));
+            let inherited = match (parent, own) {
+                (StackId::EMPTY, _) | (_, Some(_)) => 0,
+                (parent, None) => stacks[parent.index()],
             };
-            let inside = trace.functions_leaf_first(frame);
-            let inside = inside.map(|function| functions[function.index()]);
-            let kinds = inside.fold(inherited & !NOT_OPTIMIZED, |all, flags| all | flags);
-            stacks[stack.index()] = kinds | not_optimized;
+            let mut kinds = match own {
+                Some(own) if is_not_optimized(&trace.functions[own.index()]) => NOT_OPTIMIZED,
+                _ => 0,
+            };
+            let mut outermost = None;
+            for function in trace.functions_leaf_first(frame) {
+                kinds |= functions[function.index()];
+                outermost = Some(function);
+            }
+            if kinds & EXCEPTION != 0
+                && let Some(entry) = entries.of(parent)
+            {
+                stacks[entry.index()] |= EXCEPTION;
+            }
+            if let Some(function) = outermost {
+                entries.add(stack, parent, (function, own.is_some()));
+            }
+            if (inherited | kinds) & TASK_WAIT != 0 {
+                kinds &= !SPINNING;
+            }
+            stacks[stack.index()] = inherited | kinds;
+        }
+        // Most of a `throw` runs in native code without a name, beside the functions with one.
+        for (stack, ..) in trace.stacks.nodes() {
+            if let Some(entry) = entries.of(stack) {
+                stacks[stack.index()] |= stacks[entry.index()] & EXCEPTION;
+            }
         }
         Self(stacks)
+    }
+
+    /// Returns the kinds of work of a sample.
+    pub(super) fn kinds(&self, stack: StackId) -> impl Iterator<Item = WorkKind> {
+        let flags = self.0.get(stack.index()).copied().unwrap_or_default();
+        let kinds = WorkKind::ALL.into_iter();
+        kinds.filter(move |kind| flags & kind.flag() != 0 && !kind.is_other(flags))
     }
 
     /// Counts a sample of a thread with this name.

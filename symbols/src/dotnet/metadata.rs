@@ -27,6 +27,13 @@ const MAX_NAME_BYTES: usize = 1024;
 /// Nesting limit of types. Compilers nest only a few.
 const MAX_NESTING: usize = 16;
 
+/// Attribute of an assembly that asks for code without optimization.
+const DEBUGGABLE: &str = "System.Diagnostics.DebuggableAttribute";
+/// Parent of the attributes of the assembly: row 1 of its table, the 15th that has attributes.
+const OF_ASSEMBLY: u32 = 1 << 5 | 14;
+/// Limit on the attributes of an assembly.
+const MAX_ATTRIBUTES: usize = 256;
+
 /// The metadata of a module.
 #[derive(Debug)]
 pub struct Metadata {
@@ -35,6 +42,7 @@ pub struct Metadata {
     blobs: Range<usize>,
     guids: Range<usize>,
     tables: Tables,
+    disables_optimization: bool,
 }
 
 /// A row of the MethodDef table.
@@ -73,13 +81,16 @@ impl Metadata {
     pub fn open(bytes: Vec<u8>) -> Result<Self, MetadataError> {
         let streams = Streams::read(&bytes)?;
         let tables = Tables::open(&bytes, streams.tables)?;
-        Ok(Self {
+        let mut metadata = Self {
             strings: streams.strings,
             blobs: streams.blobs,
             guids: streams.guids,
             tables,
             bytes: bytes.into(),
-        })
+            disables_optimization: false,
+        };
+        metadata.disables_optimization = metadata.has_debuggable_attribute();
+        Ok(metadata)
     }
 
     /// Returns the size in bytes.
@@ -103,6 +114,42 @@ impl Metadata {
     /// The module has no assembly manifest, or its name is corrupt.
     pub fn assembly(&self) -> Result<Cow<'_, str>, MetadataError> {
         self.string(self.cell(schema::ASSEMBLY, 1, 7)?)
+    }
+
+    /// Returns whether the assembly asks for code without optimization, as a debug build does.
+    #[must_use]
+    pub fn disables_optimization(&self) -> bool {
+        self.disables_optimization
+    }
+
+    /// Searches the attributes of the assembly. The table is sorted by parent.
+    fn has_debuggable_attribute(&self) -> bool {
+        let parent = |row| self.cell(schema::CUSTOM_ATTRIBUTE, row, 0).unwrap_or(0);
+        let rows = self.tables.rows(schema::CUSTOM_ATTRIBUTE);
+        let (mut low, mut high) = (0, rows);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if parent(middle + 1) < OF_ASSEMBLY {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let of_assembly = (low + 1..=rows).take_while(|row| parent(*row) == OF_ASSEMBLY);
+        let mut of_assembly = of_assembly.take(MAX_ATTRIBUTES);
+        of_assembly.any(|row| self.is_debuggable(row).unwrap_or(false))
+    }
+
+    /// Returns whether an attribute asks for code without optimization.
+    fn is_debuggable(&self, row: u32) -> Option<bool> {
+        let cell = |column| self.cell(schema::CUSTOM_ATTRIBUTE, row, column).ok();
+        let constructor = decode(schema::CUSTOM_ATTRIBUTE_TYPE, cell(1)?)?;
+        let owner = self.member_ref(constructor.row).ok()?.parent;
+        let is_debuggable = constructor.table == schema::MEMBER_REF
+            && self.type_name(owner).is_ok_and(|name| name == DEBUGGABLE);
+        // The runtime reads this bit of both constructors: (DebuggingModes) and (bool, bool).
+        let value = self.blob(cell(2)?).ok()?;
+        Some(is_debuggable && value.get(3)? & 1 != 0)
     }
 
     /// Returns the name of a referenced assembly.

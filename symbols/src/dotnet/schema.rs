@@ -26,6 +26,7 @@ pub(super) const TYPE_DEF: u8 = 0x02;
 pub(super) const METHOD_PTR: u8 = 0x05;
 pub(super) const METHOD_DEF: u8 = 0x06;
 pub(super) const MEMBER_REF: u8 = 0x0a;
+pub(super) const CUSTOM_ATTRIBUTE: u8 = 0x0c;
 pub(super) const TYPE_SPEC: u8 = 0x1b;
 pub(super) const ASSEMBLY: u8 = 0x20;
 pub(super) const ASSEMBLY_REF: u8 = 0x23;
@@ -47,7 +48,9 @@ const HAS_CUSTOM_ATTRIBUTE: Column = Coded(
         0x23, 0x26, 0x27, 0x28, 0x2a, 0x2c, 0x2b,
     ],
 );
-const CUSTOM_ATTRIBUTE_TYPE: Column = Coded(3, &[METHOD_DEF, MEMBER_REF]);
+/// The first two values are not used.
+pub(super) const CUSTOM_ATTRIBUTE_TYPE: Column =
+    Coded(3, &[METHOD_DEF, METHOD_DEF, METHOD_DEF, MEMBER_REF]);
 const HAS_FIELD_MARSHAL: Column = Coded(1, &[0x04, 0x08]);
 const HAS_DECL_SECURITY: Column = Coded(2, &[TYPE_DEF, METHOD_DEF, ASSEMBLY]);
 const HAS_SEMANTICS: Column = Coded(1, &[0x14, 0x17]);
