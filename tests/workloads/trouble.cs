@@ -284,7 +284,8 @@ sealed class Spinning : Trouble
     {
         while (turn == last)
         {
-            Thread.SpinWait(100);
+            // A new one each time never gives up its CPU.
+            new SpinWait().SpinOnce();
         }
     }
 }
@@ -421,7 +422,7 @@ sealed class PageFaults : Trouble
     }
 }
 
-/// <summary>Two threads that work half of the time and allocate a little.</summary>
+/// <summary>Two threads that work half of the time and allocate a little. One of them waits for tasks that work.</summary>
 sealed class Healthy : Trouble
 {
     static byte[] last;
@@ -432,8 +433,16 @@ sealed class Healthy : Trouble
 
     public override void Round(int thread)
     {
-        Calculate();
-        Thread.Sleep(5);
+        if (thread == 0)
+        {
+            Calculate();
+        }
+        else
+        {
+            Parallel.For(0, 2, item => Calculate());
+        }
+
+        Thread.Sleep(10);
     }
 
     [MethodImpl(MethodImplOptions.NoInlining)]

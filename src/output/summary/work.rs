@@ -120,6 +120,11 @@ const SPINS: [&str; 3] = [
     "System.Threading.SpinLock.",
     "System.Threading.Thread.SpinWait",
 ];
+/// Starts of .NET methods that call the native function of the runtime which spins.
+const SPIN_CALLERS: [&str; 2] = [
+    "System.Threading.Thread.SpinWait",
+    "System.Threading.SpinWait.SpinOnceCore",
+];
 /// Starts of .NET methods that block a thread until a task is complete.
 const TASK_WAITS: [&str; 6] = [
     "System.Threading.Tasks.Task.InternalWait",
