@@ -48,6 +48,7 @@ mod notes;
 mod plt;
 mod relative;
 mod rule_time;
+mod runtime_calls;
 mod source;
 mod unwind;
 

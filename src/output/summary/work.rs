@@ -114,16 +114,14 @@ const THROWS: [&str; 5] = [
 ];
 /// Starts of .NET methods that handle exceptions.
 const HANDLERS: [&str; 1] = ["System.Runtime.EH."];
+/// Native functions that spin, of .NET 9 or newer. The JIT compiler inlines the methods that call
+/// them.
+const SPIN_FUNCTIONS: [&str; 1] = ["ThreadNative_SpinWait"];
 /// Starts of .NET methods that spin.
 const SPINS: [&str; 3] = [
     "System.Threading.SpinWait.",
     "System.Threading.SpinLock.",
     "System.Threading.Thread.SpinWait",
-];
-/// Starts of .NET methods that call the native function of the runtime which spins.
-const SPIN_CALLERS: [&str; 2] = [
-    "System.Threading.Thread.SpinWait",
-    "System.Threading.SpinWait.SpinOnceCore",
 ];
 /// Starts of .NET methods that block a thread until a task is complete.
 const TASK_WAITS: [&str; 6] = [
@@ -232,6 +230,7 @@ fn flags(function: &Function) -> u8 {
                 (is_jit, JIT),
                 (is_gc, GC),
                 (THROWS.contains(&name), EXCEPTION),
+                (SPIN_FUNCTIONS.contains(&name), SPINNING),
             ]
             .into_iter()
             .filter(|(is_it, _)| *is_it)

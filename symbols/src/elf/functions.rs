@@ -7,7 +7,7 @@ use object::read::elf::{FileHeader, Sym};
 
 use super::headers::{Headers, Section};
 use super::source::Source;
-use super::{ElfError, check_size, mini_debug_info, plt, section_data};
+use super::{ElfError, check_size, mini_debug_info, plt, runtime_calls, section_data};
 use crate::binding::{Aliases, Binding};
 use crate::demangle::KEPT_NAME_BYTES;
 use crate::table::{
@@ -31,6 +31,7 @@ pub(super) fn table(
     }
     symbols.add(source, headers, elf::SHT_SYMTAB)?;
     symbols.add(source, headers, elf::SHT_DYNSYM)?;
+    runtime_calls::add_functions(&mut symbols.builder, source, headers, aliases)?;
     symbols.finish(source, headers)
 }
 
