@@ -1,53 +1,87 @@
-//! Which process used the CPUs, and which method of the user's code is behind it.
+//! Which program used the CPUs, and which method of the user's code is behind it.
 
-use super::scene::{Scene, method, percent, shown};
+use super::scene::{Program, Scene, method, percent, shown};
 use crate::output::NameStyle;
-use crate::output::summary::{Finding, TRACE};
+use crate::output::summary::{Finding, ProgramSummary, TRACE};
 
-/// CPUs that a process uses on average, below which it is not remarkable.
+/// CPUs that a program uses on average, below which it is not remarkable.
 const MIN_CPUS: f64 = 0.5;
 /// Share of the process's samples below which a method is not remarkable.
 const MIN_METHOD: f64 = 0.1;
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
-    let busy = scene.programs().filter(|program| program.cpus >= MIN_CPUS);
-    busy.map(|program| {
-        let of = match scene.cpus {
-            0.0 => String::new(),
-            cpus => format!(" of {cpus}"),
-        };
-        let mut text = format!("{} used {:.2}{of} CPUs", program.name(), program.cpus);
-        let summary = scene.summary;
-        let method_row = program.own_method();
-        let method_row = method_row.filter(|row| program.part(row.samples) >= MIN_METHOD);
-        let module_row = program.rows(&summary.shares.modules).next();
-        let finding = match (method_row, module_row) {
-            (Some(row), _) => {
-                let part = program.part(row.samples);
-                text += &format!(", {} of it in or below {}", percent(part), method(row));
-                program
-                    .finding("cpu-use", text)
-                    .from("shares.own_methods")
-                    .figure("method_percent", part * 100.0)
-                    .more(&["view", TRACE, "-method", &pattern(&row.name)])
-            }
-            (None, Some(row)) => {
-                let part = program.part(row.samples);
-                text += &format!(", {} of it in {}", percent(part), shown(&row.name));
-                program
-                    .finding("cpu-use", text)
-                    .from("shares.modules")
-                    .figure("module_percent", part * 100.0)
-            }
-            (None, None) => program.finding("cpu-use", text),
-        };
-        finding
-            .from("processes")
-            .figure("used_cpus", program.cpus)
-            .figure("cpu_ms", program.process.cpu_ms)
-            .costing(program.cpus)
-    })
-    .collect()
+    let of = match scene.cpus {
+        0.0 => String::new(),
+        cpus => format!(" of {cpus}"),
+    };
+    let with_several = scene.with_several_processes();
+    let is_one_of_several = |program: &Program<'_>| {
+        let name = program.process.program();
+        with_several.iter().any(|(several, _)| several.name == name)
+    };
+    let single = scene
+        .programs()
+        .filter(|program| program.cpus >= MIN_CPUS && !is_one_of_several(program));
+    let single = single.map(|program| of_process(scene, &program, &of));
+    let several = with_several.iter().filter(|(_, cpus)| *cpus >= MIN_CPUS);
+    let several = several.map(|(program, cpus)| of_processes(program, *cpus, &of));
+    single.chain(several).collect()
+}
+
+fn of_process(scene: &Scene<'_>, program: &Program<'_>, of: &str) -> Finding {
+    let mut text = format!("{} used {:.2}{of} CPUs", program.name(), program.cpus);
+    let pid = program.process.pid.to_string();
+    let method_row = program.own_method();
+    let method_row = method_row.filter(|row| program.part(row.samples) >= MIN_METHOD);
+    let module_row = program.rows(&scene.summary.shares.modules).next();
+    // That a program is in its own file says nothing.
+    let module_row = module_row.filter(|row| row.name != program.process.name);
+    let finding = match (method_row, module_row) {
+        (Some(row), _) => {
+            let part = program.part(row.samples);
+            text += &format!(", {} of it in or below {}", percent(part), method(row));
+            program
+                .finding("cpu-use", text)
+                .from("shares.own_methods")
+                .figure("method_percent", part * 100.0)
+                .more(&["view", TRACE, "-method", &pattern(&row.name)])
+        }
+        (None, Some(row)) => {
+            let part = program.part(row.samples);
+            text += &format!(", {} of it in {}", percent(part), shown(&row.name));
+            program
+                .finding("cpu-use", text)
+                .from("shares.modules")
+                .figure("module_percent", part * 100.0)
+                .more(&["report", TRACE, "-kind", "cpu", "-process", &pid])
+        }
+        (None, None) => {
+            let finding = program.finding("cpu-use", text);
+            finding.more(&["report", TRACE, "-kind", "cpu", "-process", &pid])
+        }
+    };
+    finding
+        .from("processes")
+        .figure("used_cpus", program.cpus)
+        .figure("cpu_ms", program.process.cpu_ms)
+        .costing(program.cpus)
+}
+
+fn of_processes(program: &ProgramSummary, cpus: f64, of: &str) -> Finding {
+    let name = shown(&program.name);
+    let text = format!(
+        "{name} ({} processes) used {cpus:.2}{of} CPUs",
+        program.processes
+    );
+    let pattern = program.name.trim_start_matches('-');
+    Finding::new("cpu-use", text)
+        .about_program(&program.name)
+        .from("programs")
+        .figure("used_cpus", cpus)
+        .figure("cpu_ms", program.cpu_ms)
+        .figure("processes", program.processes as f64)
+        .more(&["report", TRACE, "-kind", "cpu", "-process", pattern])
+        .costing(cpus)
 }
 
 /// Returns the name of a method as a pattern: type and name, without parameters.

@@ -3,7 +3,7 @@
 use crate::output::NameStyle;
 use crate::output::sanitize::truncate_with_ellipsis;
 use crate::output::summary::{
-    Finding, MethodPair, ProcessSummary, RuntimeSummary, Share, Summary, WorkKind,
+    Finding, MethodPair, ProcessSummary, ProgramSummary, RuntimeSummary, Share, Summary, WorkKind,
 };
 
 /// Maximum length of a name in a finding, in bytes.
@@ -61,6 +61,17 @@ impl<'a> Scene<'a> {
             }
         });
         loads.filter(move |load| load.part >= min_part && load.cpus >= min_cpus)
+    }
+
+    /// Returns the programs with more than one process and the CPUs that they used on average, if
+    /// samples count time.
+    pub(super) fn with_several_processes(&self) -> Vec<(&'a ProgramSummary, f64)> {
+        let counts_time = self.summary.info.counts_time() && self.seconds > 0.0;
+        let programs = self.summary.programs.iter().filter(|_| counts_time);
+        let several = programs.filter(|program| program.processes > 1);
+        several
+            .map(|program| (program, program.cpu_ms / 1e3 / self.seconds))
+            .collect()
     }
 
     /// Returns the processes with samples, if these count time.

@@ -144,19 +144,20 @@ fn headline(summary: &Summary) -> String {
 
 /// Returns the programs with most CPU time, each with all its processes.
 fn processes(summary: &Summary, width: usize) -> Vec<String> {
-    let rows = summary.processes.iter().map(|row| (row, row.samples));
-    let programs = grouped(rows, |process| process.program());
     let is_notable =
         |samples: u64| samples > 0 && samples.saturating_mul(MIN_PROCESS) >= summary.samples;
-    let programs = programs.iter().take(MAX_PROCESSES);
-    let programs = programs.filter(|(_, samples, _)| is_notable(*samples));
-    let rows = programs.map(|(process, samples, processes)| {
-        let part = percent(*samples, summary.samples);
-        let name = short(process.program());
-        match processes {
+    let programs = summary.programs.iter().take(MAX_PROCESSES);
+    let programs = programs.filter(|program| is_notable(program.samples));
+    let rows = programs.map(|program| {
+        let part = percent(program.samples, summary.samples);
+        let name = short(&program.name);
+        match program.processes {
             1 => {
-                let arguments = arguments(&process.command_line);
-                let row = format!("{part:>9}  {name} (pid {})  {arguments}", process.pid);
+                let mut processes = summary.processes.iter();
+                let process = processes.find(|process| process.pid == program.pid);
+                let arguments = process.map(|process| arguments(&process.command_line));
+                let arguments = arguments.unwrap_or_default();
+                let row = format!("{part:>9}  {name} (pid {})  {arguments}", program.pid);
                 with_ellipsis(&row, width)
             }
             all => format!("{part:>9}  {name} ({all} processes)"),

@@ -57,6 +57,13 @@ impl Finding {
         }
     }
 
+    /// Sets the program that the finding is about, with all its processes.
+    #[must_use]
+    pub fn about_program(self, name: &str) -> Self {
+        let subject = name.to_owned();
+        Self { subject, ..self }
+    }
+
     /// Sets the estimated cost in CPUs.
     #[must_use]
     pub fn costing(self, cost_cpus: f64) -> Self {

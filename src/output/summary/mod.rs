@@ -5,6 +5,7 @@ mod finding;
 mod methods;
 mod modules;
 mod processes;
+mod programs;
 mod runtimes;
 mod shares;
 mod syscalls;
@@ -18,6 +19,7 @@ pub use methods::MethodSummary;
 pub use modules::ModuleSummary;
 pub use processes::ProcessSummary;
 pub(crate) use processes::is_program;
+pub use programs::ProgramSummary;
 pub use runtimes::{
     AllocationRow, AllocationSummary, EventCount, ExceptionRow, ExceptionSummary, GcSummary,
     JitRow, JitSummary, JitTier, MethodName, MethodPair, RuntimeSummary, ThreadPoolSummary,
@@ -83,6 +85,9 @@ pub struct Summary {
     pub process_count: u64,
     /// The processes with most CPU time.
     pub processes: Vec<ProcessSummary>,
+    /// The programs with most CPU time, each with all its processes: at most 50.
+    #[serde(default)]
+    pub programs: Vec<ProgramSummary>,
     /// The threads with most samples: at most 500.
     #[serde(default)]
     pub threads: Vec<ThreadSummary>,
@@ -114,6 +119,7 @@ impl Summary {
     pub(crate) fn truncate(&mut self) {
         self.findings.truncate(TOP);
         self.unnamed.truncate(TOP);
+        self.programs.truncate(TOP);
         self.threads.truncate(threads::MAX_THREADS);
         if let Some(pressure) = &mut self.info.cpu_pressure {
             pressure.processes.truncate(MAX_WAITING);
@@ -181,6 +187,7 @@ impl Summary {
             quality: trace.quality.clone(),
             modules,
             process_count: trace.processes.len() as u64,
+            programs: programs::rows(trace, &samples.by_process),
             processes: processes::rows(trace, samples.by_process, &work),
             threads,
             method_count: methods.len(),

@@ -33,9 +33,14 @@ impl ProcessSummary {
     /// Returns the name of the program: for a .NET program that `dotnet` runs, that of its assembly.
     #[must_use]
     pub fn program(&self) -> &str {
-        let (_, hosted) = programs(&self.command_line);
-        hosted.unwrap_or(&self.name)
+        program_of(&self.name, &self.command_line)
     }
+}
+
+/// Returns the name of the program of a process.
+pub(super) fn program_of<'a>(name: &'a str, command_line: &'a str) -> &'a str {
+    let (_, hosted) = programs(command_line);
+    hosted.unwrap_or(name)
 }
 
 /// Returns the file of the program, and the assembly that it runs, if it is `dotnet`.
