@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use perfcollect::output::summary::Finding;
 use support::{
-    Runtime, Saved, Workload, captured_during, captured_for, perfcollect, run, start,
+    Running, Runtime, Saved, Workload, captured_during, captured_for, perfcollect, run, start,
     wait_for_cpu_time, workloads,
 };
 
@@ -126,16 +126,19 @@ fn expect_screen(saved: &Saved) {
     assert!(long.is_none_or(|line| line.contains(&path)), "{text}");
 }
 
+const LOOP: [&str; 6] = ["taskset", "-c", "0", "sh", "-c", "while :; do :; done"];
+
+/// Starts loops that share a CPU.
+fn loops() -> [Running; 4] {
+    [(); 4].map(|()| start(Command::new(LOOP[0]).args(&LOOP[1..])))
+}
+
 /// Several loops share a CPU, and a process that sleeps beside them needs none.
 #[test]
 fn a_process_that_waits_for_a_cpu_is_found() {
     need_capture!();
     need_command!("taskset");
-    let busy = || {
-        let mut command = Command::new("taskset");
-        start(command.args(["-c", "0", "sh", "-c", "while :; do :; done"]))
-    };
-    let loops = [busy(), busy(), busy(), busy()];
+    let loops = loops();
     let asleep = start(Command::new("sleep").arg("6000"));
     let [starved, other] = [loops[0].pid(), asleep.pid()].map(|pid| pid.to_string());
     let pids = format!("{starved},{other}");
@@ -158,4 +161,18 @@ fn a_process_that_waits_for_a_cpu_is_found() {
     let findings = saved.summary.findings.iter();
     let found = findings.filter(|finding| finding.rule == "run-queue");
     assert_eq!(found.count(), 1, "{:#?}", saved.summary.findings);
+}
+
+/// The counters of a process are gone when the command has ended.
+#[test]
+fn a_command_that_waits_for_a_cpu_is_found() {
+    need_capture!();
+    need_command!("taskset");
+    need_command!("timeout");
+    let _loops = loops();
+    let command = [&["-format", "zip", "--", "timeout", "4"][..], &LOOP].concat();
+    let saved = support::captured(command);
+    assert!(saved.summary.info.end.starts_with("command ended"));
+    let found = finding(&saved, "run-queue").unwrap();
+    assert_eq!(found.subject, "sh");
 }

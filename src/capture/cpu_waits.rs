@@ -30,13 +30,12 @@ struct Counters {
 pub(super) struct CpuWaits {
     groups: BTreeSet<PathBuf>,
     start: Counters,
-    pids: Vec<Pid>,
     threads: ThreadWaits,
 }
 
 impl CpuWaits {
-    /// Reads the counters.
-    pub(super) fn start(target: &Target) -> Self {
+    /// Reads the counters of a target with these processes.
+    pub(super) fn start(target: &Target, processes: &[Pid]) -> Self {
         let pids = match target {
             Target::Pids(pids) => &pids[..],
             Target::SystemWide | Target::Command(_) => &[],
@@ -47,16 +46,19 @@ impl CpuWaits {
         Self {
             groups,
             start,
-            pids: pids.to_vec(),
-            threads: ThreadWaits::start(pids),
+            threads: ThreadWaits::start(processes),
         }
     }
 
-    /// Returns the differences since the start. The command has started since then.
-    pub(super) fn end(&self, command: Option<Pid>) -> CpuPressure {
-        let pids: Vec<Pid> = self.pids.iter().copied().chain(command).collect();
-        let (processes, threads_omitted) = self.threads.end(&pids);
+    /// Follows the threads of the target's processes.
+    pub(super) fn follow(&mut self, processes: impl FnOnce() -> Vec<Pid>) {
+        self.threads.follow(processes);
+    }
+
+    /// Returns the differences since the start.
+    pub(super) fn end(self, processes: &[Pid]) -> CpuPressure {
         let now = read(&self.groups);
+        let (processes, threads_omitted) = self.threads.end(processes);
         let ms = |end: u64, start: u64| end.saturating_sub(start) as f64 / 1e3;
         let start = &self.start;
         CpuPressure {
@@ -152,8 +154,9 @@ mod tests {
 
     #[test]
     fn waits_do_not_decrease() {
-        let waits = CpuWaits::start(&Target::Pids(vec![Pid(std::process::id() as i32)]));
-        let pressure = waits.end(None);
+        let pids = vec![Pid(std::process::id() as i32)];
+        let waits = CpuWaits::start(&Target::Pids(pids.clone()), &pids);
+        let pressure = waits.end(&pids);
         assert!(pressure.waiting_ms >= 0.0 && pressure.throttled_ms >= 0.0);
     }
 }

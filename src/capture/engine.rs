@@ -389,7 +389,12 @@ impl<'a, W: Write> Engine<'a, W> {
 
     /// Returns the current threads of the target.
     pub(super) fn threads(&self) -> Vec<Tid> {
-        machine::threads(self.filter.pids().into_iter().flatten())
+        machine::threads(self.processes())
+    }
+
+    /// Returns the current processes of the target, or none if these are all processes.
+    pub(super) fn processes(&self) -> Vec<Pid> {
+        self.filter.pids().into_iter().flatten().collect()
     }
 
     /// Passes on the time that the records have reached, and the losses of the session.

@@ -121,7 +121,7 @@ pub fn run(
     engine.start_events();
     let mut sample_rate = SampleRate::new(request.sampling.frequency_hz);
     let (started, start_unix_ns) = (perf::now(), unix_ns());
-    let waits = CpuWaits::start(&request.target);
+    let mut waits = CpuWaits::start(&request.target, &engine.processes());
     let clock = Instant::now();
     let mut disk = DiskWatch::new(request.disk, spool);
     let mut command = match &request.target {
@@ -163,6 +163,7 @@ pub fn run(
         }
         engine.tick(flush_limit, session.malformed(), session.late());
         session.adapt_copies(engine.take_deepest());
+        waits.follow(|| engine.processes());
         let (samples, bytes, events) = (engine.samples(), engine.bytes(), engine.event_size());
         report(Progress {
             elapsed: clock.elapsed(),
@@ -211,7 +212,7 @@ pub fn run(
     let _ = session.stop();
     engine.end_recording();
     let ended = perf::now();
-    let pressure = waits.end(command.as_ref().map(Command::pid));
+    let pressure = waits.end(&engine.processes());
     drop(priority);
     session.drain_all(|time, record| engine.record(time, &record));
     engine.finish_sessions(|| signals.pending());

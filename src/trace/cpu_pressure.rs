@@ -14,14 +14,14 @@ pub struct CpuPressure {
     pub throttled_ms: f64,
     /// Number of periods in which they were.
     pub throttled_periods: u64,
-    /// Waits of the processes that the user named, of their descendants and of the command, most
+    /// Waits of the processes that the user named, or of the command, and of their descendants, most
     /// first: at most 64.
     pub processes: Vec<ProcessWaits>,
-    /// Number of threads of these that are not counted, because there were too many.
+    /// Number of threads of these that were not read, because there were too many.
     pub threads_omitted: u64,
 }
 
-/// How long the threads of a process waited for a CPU, of those that ran at the end of the capture.
+/// How long the threads of a process waited for a CPU. They were read once a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessWaits {
