@@ -17,6 +17,9 @@ use crate::zip::Zip;
 /// Limit of the summary. perfcollect writes less than 1 MB, as its lists are truncated.
 const MAX_SUMMARY_BYTES: u64 = 16 << 20;
 
+/// Limit of the values in the summary: a row takes more memory than the three bytes that it may have.
+const MAX_SUMMARY_VALUES: usize = 1 << 19;
+
 /// A trace could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceArchiveError {
@@ -62,6 +65,11 @@ pub enum TraceArchiveError {
         /// Limit in bytes.
         limit: u64,
     },
+    /// The summary has more values than any that perfcollect writes.
+    #[error(
+        "{SUMMARY} in the trace has more than {MAX_SUMMARY_VALUES} values: perfcollect did not write this trace"
+    )]
+    TooManyValues,
     /// An entry cannot be read.
     #[error("cannot read {entry} in the trace: {source}")]
     Entry {
@@ -194,6 +202,10 @@ fn read_summary(mut entry: impl Read) -> Result<Summary, TraceArchiveError> {
             limit: MAX_SUMMARY_BYTES,
         });
     }
+    // Commas separate values. Some may be in names.
+    if memchr::memchr_iter(b',', &json).count() > MAX_SUMMARY_VALUES {
+        return Err(TraceArchiveError::TooManyValues);
+    }
     let Version {
         format_version: found,
     } = serde_json::from_slice(&json).map_err(TraceArchiveError::Summary)?;
@@ -270,6 +282,13 @@ mod tests {
         newer.format_version = FORMAT_VERSION + 1;
         let newer = summary_error(&serde_json::to_vec(&newer).unwrap());
         assert!(newer.to_string().contains("use a newer one"));
+    }
+
+    #[test]
+    fn bounds_the_rows_of_the_summary() {
+        let rows = "{},".repeat(MAX_SUMMARY_VALUES + 1);
+        let error = summary_error(format!("{{\"findings\":[{rows}{{}}]}}").as_bytes());
+        assert!(matches!(error, TraceArchiveError::TooManyValues), "{error}");
     }
 
     #[test]

@@ -44,6 +44,7 @@ use clap::{CommandFactory, Parser};
 use arguments::{Action, Arguments};
 
 use crate::download;
+use crate::output::sanitize::is_unprintable;
 
 /// Runs a command. Returns exit status 0 for success, 1 for failure and 2 for an invalid command line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -101,12 +102,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Displays a string with control characters replaced: it may quote untrusted names.
+/// Displays a string with characters replaced that change a line: it may quote untrusted names.
 struct OneLine<'a>(&'a str);
 
 impl fmt::Display for OneLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+        let printable = |c: char| if is_unprintable(c) { '\u{fffd}' } else { c };
         self.0.chars().try_for_each(|c| f.write_char(printable(c)))
     }
 }

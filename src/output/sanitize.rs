@@ -246,7 +246,7 @@ fn collapse_spaces(text: impl Iterator<Item = char>) -> String {
 
 /// Returns whether a character moves the cursor, ends a line, changes the text direction or is
 /// invalid in XML.
-fn is_unprintable(c: char) -> bool {
+pub(crate) fn is_unprintable(c: char) -> bool {
     let bidi = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
     let line_end = matches!(c, '\u{2028}' | '\u{2029}');
     c.is_control() || bidi || line_end || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{ffff}')
