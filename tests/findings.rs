@@ -3,6 +3,8 @@
 
 #[macro_use]
 mod support;
+#[path = "findings/trouble.rs"]
+mod trouble;
 
 use std::process::Command;
 use std::time::Duration;
@@ -25,6 +27,7 @@ fn a_storm_of_exceptions_is_found_with_its_method() {
     need_capture!();
     let runtime = need!(Runtime::newest());
     let program = need!(workloads::storm());
+    let _alone = trouble::alone();
     let mut command = runtime.command(&program);
     let workload = Workload::start(command.args(["--seconds", "6000"]));
     let saved = captured_for(Duration::from_secs(1), workload.pid(), &[]);
@@ -43,6 +46,7 @@ fn the_users_methods_stand_for_what_they_call() {
     need_capture!();
     let runtime = need!(Runtime::newest());
     let program = need!(workloads::cpu());
+    let _alone = trouble::alone();
     let mut command = runtime.command(&program);
     let workload = Workload::start(command.args(["--seconds", "6000"]));
     let saved = captured_for(Duration::from_secs(3), workload.pid(), &[]);

@@ -16,9 +16,10 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         if waiting < MIN_WAITING || !waiting.is_finite() {
             return None;
         }
+        let count = waits.count.saturating_add(waits.unended);
         let mut text = format!(
             "threads of {name} wait for locks: {} waits, {:.1} s together, {:.0} ms at most",
-            waits.count.saturating_add(waits.unended),
+            count,
             ms / 1e3,
             waits.max_ms
         );
@@ -33,7 +34,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             finding
                 .from("runtimes.contention")
                 .more(&["report", TRACE, "-kind", "contention"])
-                .figure("waits", waits.count as f64)
+                .figure("waits", count as f64)
                 .figure("waiting_ms", ms)
                 .figure("max_ms", waits.max_ms)
                 .costing(waiting),

@@ -1,7 +1,7 @@
 //! The thread pool has too few threads: work waits, because its threads block.
 
-use super::scene::Scene;
-use crate::output::summary::{Finding, TRACE};
+use super::scene::{Runtime, Scene, named};
+use crate::output::summary::{Finding, TRACE, ThreadPoolSummary, WorkKind};
 
 /// Number of threads added because no work was done, or because threads block, below which it is
 /// not remarkable.
@@ -23,8 +23,9 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             format!(", {waiting} work items waited at once")
         });
         let text = format!(
-            "the thread pool of {name} added {added} threads, up to {}, because {why}{waiting}",
-            pool.max_threads
+            "the thread pool of {name} added {added} threads, up to {}, because {why}{waiting}{}",
+            pool.max_threads,
+            blocked(scene, &runtime, pool)
         );
         let finding = runtime.finding("thread-pool", text);
         Some(
@@ -39,4 +40,26 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         )
     });
     programs.collect()
+}
+
+/// Names the method whose threads block, or the options that record it.
+fn blocked(scene: &Scene<'_>, runtime: &Runtime<'_>, pool: &ThreadPoolSummary) -> String {
+    let summary = runtime.summary;
+    let waits = summary.waits.iter().flat_map(|waits| &waits.rows);
+    let mut waits = waits.filter(|row| row.methods.own.is_some());
+    if let Some(row) = waits.next()
+        && let Some(method) = named(&row.methods)
+    {
+        let seconds = (row.ms + row.unended_ms) / 1e3;
+        return format!("; threads wait in {method} ({seconds:.1} s together)");
+    }
+    if pool.blocking > pool.starvations {
+        let mut programs = scene.programs();
+        let program = programs.find(|program| program.process.pid == summary.pid);
+        return program.map_or_else(String::new, |it| it.behind(WorkKind::TaskWaits));
+    }
+    match summary.waits {
+        Some(_) => String::new(),
+        None => "; -clrevents threading+waithandle -clreventlevel verbose records where they block (.NET 9 or newer)".to_owned(),
+    }
 }
