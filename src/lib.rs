@@ -6,6 +6,7 @@ pub mod cli;
 mod cpu_list;
 pub mod dotnet;
 pub mod download;
+pub mod event_trace;
 pub mod findings;
 mod history;
 mod ids;

@@ -11,6 +11,7 @@ use super::progress::Reporter;
 use super::recorded::RecordedRequest;
 use super::sandbox::{self, directory_of};
 use crate::capture::{Signals, raise_limits};
+use crate::event_trace::{self, EventTraceError};
 use crate::output::file::FileOwner;
 use crate::perf_data::{self, Source};
 use crate::selection::Selection;
@@ -26,15 +27,20 @@ pub(super) enum OpenError {
     View(#[from] ViewError),
     #[error(transparent)]
     Recording(#[from] ConvertError),
+    #[error(transparent)]
+    Events(#[from] EventTraceError),
 }
 
-/// Opens the trace at `path`, or the recording as one, or what is selected of it. The sandbox is
+/// Opens the trace at `path`, or the recording or event stream as one, or what is selected of it. The sandbox is
 /// entered before any of it is read.
 pub(super) fn open(path: &Path, selection: &Selection) -> Result<OpenTrace, OpenError> {
     // Archives are unpacked in one of the two.
     sandbox::enter(&[], &[directory_of(path), &std::env::temp_dir()]);
     match OpenTrace::open(path, selection) {
         Err(ViewError::Archive(error)) if may_be_recording(&error) => {
+            if let Some(trace) = event_trace::open(path)? {
+                return Ok(OpenTrace::of_events(path, trace, selection)?);
+            }
             let error = match recording(path) {
                 Ok(Some(trace)) => return Ok(OpenTrace::of_trace(path, trace, selection)?),
                 Ok(None) => error,

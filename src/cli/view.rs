@@ -7,6 +7,7 @@ use super::opened::{self, OpenError};
 use super::sandbox;
 use super::screen;
 use super::selection_options::SelectionOptions;
+use crate::event_trace;
 use crate::view::events::{self, EventSelection, EventView, Viewer};
 use crate::view::{self, Rows, ViewError};
 
@@ -72,8 +73,11 @@ fn print_events(options: &ViewOptions) -> Result<(), OpenError> {
         process: process.as_deref(),
         selection: &selection,
     };
-    let printed = events::view(&options.trace, wanted, &mut out)
-        .and_then(|()| out.flush().map_err(ViewError::Print));
+    let printed = match event_trace::open(&options.trace)? {
+        Some(trace) => events::view_stream(&trace, wanted, &mut out),
+        None => events::view(&options.trace, wanted, &mut out),
+    };
+    let printed = printed.and_then(|()| out.flush().map_err(ViewError::Print));
     match printed {
         // The reader closed early, as `head` does.
         Err(ViewError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -21,6 +21,10 @@ const MAX_MODULES: usize = 1 << 14;
 /// Prefix of a type without a name, in a signature.
 const UNNAMED_TYPE: &str = "pMT:";
 
+/// Limits of a table of all code. A large program has 100 000 methods with 20 MB of names.
+const MAX_ALL_METHODS: usize = 1 << 19;
+const MAX_ALL_NAME_BYTES: usize = 128 << 20;
+
 /// A code range with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodRange {
@@ -28,12 +32,14 @@ pub struct MethodRange {
     pub start: u64,
     /// The size in bytes.
     pub size: u64,
+    /// Whether the code is JIT code, not ReadyToRun code.
+    pub is_jitted: bool,
     /// The method's name.
     pub name: MethodName,
 }
 
 /// Methods by present and past address.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RundownTable {
     /// Code ranges by start address. They do not overlap.
     ranges: BTreeMap<u64, CodeRange>,
@@ -41,6 +47,25 @@ pub struct RundownTable {
     name_bytes: usize,
     /// Number of methods beyond the limits.
     forgotten: u64,
+    /// Whether it has methods of ReadyToRun code, too.
+    is_of_all_code: bool,
+    max_methods: usize,
+    max_name_bytes: usize,
+}
+
+impl Default for RundownTable {
+    /// Creates an empty table of JIT code. The image file has the names of ReadyToRun code.
+    fn default() -> Self {
+        Self {
+            ranges: BTreeMap::new(),
+            modules: FxHashMap::default(),
+            name_bytes: 0,
+            forgotten: 0,
+            is_of_all_code: false,
+            max_methods: MAX_METHODS,
+            max_name_bytes: MAX_NAME_BYTES,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -51,12 +76,22 @@ struct CodeRange {
 }
 
 impl RundownTable {
+    /// Creates an empty table of JIT code and ReadyToRun code.
+    #[must_use]
+    pub fn of_all_code() -> Self {
+        Self {
+            is_of_all_code: true,
+            max_methods: MAX_ALL_METHODS,
+            max_name_bytes: MAX_ALL_NAME_BYTES,
+            ..Self::default()
+        }
+    }
+
     /// Adds the method or module of an event.
     pub fn take(&mut self, event: CodeEvent) {
         match event {
             CodeEvent::Loaded(method) | CodeEvent::Listed(method) | CodeEvent::Freed(method) => {
-                // The image file has the names of ReadyToRun code.
-                if method.is_jitted && method.size > 0 {
+                if (method.is_jitted || self.is_of_all_code) && method.size > 0 {
                     self.insert(method);
                 }
             }
@@ -94,7 +129,7 @@ impl RundownTable {
             self.name_bytes -= removed.as_ref().map_or(0, name_bytes);
         }
         let bytes = if is_unique { name_bytes(&method) } else { 0 };
-        if self.ranges.len() >= MAX_METHODS || self.name_bytes + bytes > MAX_NAME_BYTES {
+        if self.ranges.len() >= self.max_methods || self.name_bytes + bytes > self.max_name_bytes {
             self.forgotten += 1;
             return;
         }
@@ -115,11 +150,36 @@ impl RundownTable {
             .ranges
             .values()
             .filter_map(|range| range.method.as_ref());
-        methods.map(|method| MethodRange {
+        methods.map(|method| self.named(method))
+    }
+
+    /// Returns whether the table has no method.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Returns the start of the code range that contains an address, if it has a unique method.
+    #[must_use]
+    pub fn start_of(&self, address: u64) -> Option<u64> {
+        let (&start, range) = self.ranges.range(..=address).next_back()?;
+        (address < range.end && range.method.is_some()).then_some(start)
+    }
+
+    /// Returns the method whose code range starts at an address.
+    #[must_use]
+    pub fn method_at(&self, start: u64) -> Option<MethodRange> {
+        let method = self.ranges.get(&start)?.method.as_ref()?;
+        Some(self.named(method))
+    }
+
+    fn named(&self, method: &CompiledMethod) -> MethodRange {
+        MethodRange {
             start: method.start,
             size: method.size.into(),
+            is_jitted: method.is_jitted,
             name: self.name(method),
-        })
+        }
     }
 
     fn name(&self, method: &CompiledMethod) -> MethodName {

@@ -189,6 +189,9 @@ fn busiest(trace: &Trace) -> Vec<Pid> {
 
 /// Adds the CPU time of the samples to the collections.
 fn charge(trace: &Trace, histories: &mut BTreeMap<Pid, RuntimeHistory>) {
+    if !trace.info.counts_time() {
+        return;
+    }
     let mut counters: Vec<(Pid, &mut CpuTime)> = histories
         .iter_mut()
         .filter(|(_, history)| !history.gc.rows.is_empty())

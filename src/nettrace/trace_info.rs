@@ -23,6 +23,10 @@ pub struct TraceInfo {
     pub pointer_bytes: u8,
     /// The process id in the pid namespace of the process itself.
     pub process: Option<u32>,
+    /// Number of CPUs; versions 4 and 5 only.
+    pub cpus: Option<u32>,
+    /// Time between two samples of a thread by the runtime, in nanoseconds; versions 4 and 5 only.
+    pub sample_period_ns: Option<u32>,
     /// Other keys and values of version 6, such as `HardwareThreadCount`.
     pub properties: Vec<(String, String)>,
 }
@@ -35,6 +39,8 @@ impl TraceInfo {
         let mut bytes = Bytes(payload);
         let mut info = Self::parse_common(version, &mut bytes)?;
         info.process = Some(bytes.u32()?);
+        info.cpus = bytes.u32();
+        info.sample_period_ns = bytes.u32();
         Some(info)
     }
 
@@ -71,6 +77,8 @@ impl TraceInfo {
                 _ => return None,
             },
             process: None,
+            cpus: None,
+            sample_period_ns: None,
             properties: Vec::new(),
         })
     }

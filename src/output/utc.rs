@@ -37,6 +37,20 @@ impl UtcTime {
         }
     }
 
+    /// Converts year, month, day of the week, day, hour, minute, second and millisecond to
+    /// nanoseconds since the start of 1970. Returns `None` if there is no such time.
+    pub(crate) fn unix_ns_of(parts: [u16; 8]) -> Option<u64> {
+        let [year, month, _, day, hour, minute, second, millisecond] = parts.map(u64::from);
+        let days = (1970..2500)
+            .contains(&year)
+            .then(|| days(year, month, day))?;
+        let seconds = days * DAY_SECONDS + hour * 3600 + minute * 60 + second;
+        let ns = seconds * SECOND_NS + millisecond * 1_000_000;
+        let time = Self::from_unix_ns(ns);
+        let found = [time.year, time.month, time.day, time.hour, time.minute];
+        (found == [year, month, day, hour, minute]).then_some(ns)
+    }
+
     /// Formats the time as in `2026-01-02T03:04:05.678Z` (RFC 3339).
     pub(crate) fn rfc3339(&self) -> String {
         format!(
@@ -63,6 +77,16 @@ fn date(days: u64) -> (u64, u64, u64) {
     (400 * era + year, month, day)
 }
 
+/// Returns the number of days from the start of 1970 to a date, the inverse of [`date`].
+fn days(year: u64, month: u64, day: u64) -> u64 {
+    let (year, month) = match month {
+        0..3 => (year - 1, month + 9),
+        _ => (year, month - 3),
+    };
+    let days = 365 * year + year / 4 - year / 100 + year / 400;
+    (days + (153 * month + 2) / 5 + day).saturating_sub(719_469)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +100,28 @@ mod tests {
             (20_453, (2025, 12, 31)),
         ] {
             assert_eq!(date(days), expected);
+        }
+    }
+
+    #[test]
+    fn parts_of_a_time_are_converted_back() {
+        for (parts, expected) in [
+            ([1970, 1, 4, 1, 0, 0, 0, 0], Some(0)),
+            (
+                [2023, 11, 2, 14, 22, 13, 20, 123],
+                Some(1_700_000_000_123_000_000),
+            ),
+            (
+                [2000, 2, 2, 29, 0, 0, 0, 0],
+                Some(11_016 * DAY_SECONDS * SECOND_NS),
+            ),
+            ([2001, 2, 2, 29, 0, 0, 0, 0], None),
+            ([2001, 13, 2, 1, 0, 0, 0, 0], None),
+            ([1601, 1, 2, 1, 0, 0, 0, 0], None),
+            ([2001, 0, 0, 0, 0, 0, 0, 0], None),
+            ([u16::MAX; 8], None),
+        ] {
+            assert_eq!(UtcTime::unix_ns_of(parts), expected, "{parts:?}");
         }
     }
 

@@ -23,7 +23,7 @@ use crate::unwind::FunctionStarts;
 /// Limit of the demangled names from debug information or a Go function table, by file, in bytes.
 const MAX_NAMES_BYTES: usize = 128 << 20;
 /// Tier of ReadyToRun methods, as the runtime calls it.
-const READY_TO_RUN: &str = "ReadyToRun";
+pub(super) const READY_TO_RUN: &str = "ReadyToRun";
 
 /// Creates the symbolizer of all files of a trace.
 pub(crate) fn symbolizer(options: &Options, aliases: Aliases) -> Symbolizer {

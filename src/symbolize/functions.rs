@@ -51,7 +51,7 @@ impl Functions {
 }
 
 /// Returns the function of an address without a symbol: the address and its module.
-pub(super) fn unsymbolized(code: CodeAddress) -> Function {
+pub(crate) fn unsymbolized(code: CodeAddress) -> Function {
     let (module, kind, name) = match code {
         CodeAddress::Kernel(_) => (kernel::PROPER, FunctionKind::Kernel, None),
         CodeAddress::Elf(..) | CodeAddress::File(..) => ("", FunctionKind::Native, None),

@@ -7,9 +7,11 @@ use perfcollect_symbols::dotnet_name::{self, ManagedName};
 use perfcollect_symbols::symbolizer::JitSymbols;
 
 use super::cancel::CancelCheck;
+use super::elf::READY_TO_RUN;
 use super::jit_symbol_files::{self, JitSymbolError, useless};
 use super::time_budget::Reading;
 use super::{SymbolizedGroup, is_blank, offset, unsymbolized};
+use crate::dotnet::MethodName;
 use crate::machine::JitProcess;
 use crate::trace::{
     CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos, Pid, ProcessId,
@@ -80,6 +82,22 @@ fn of_method(method: &Method) -> Function {
         kind: FunctionKind::Jit,
         start: None,
         inlined: false,
+    }
+}
+
+/// Returns the function of a method that the runtime listed.
+pub(crate) fn function_of_method(name: MethodName, is_jitted: bool) -> Function {
+    let (kind, tier) = match is_jitted {
+        true => (FunctionKind::Jit, name.tier),
+        false => (FunctionKind::ReadyToRun, Some(READY_TO_RUN)),
+    };
+    Function {
+        kind,
+        ..of_method(&Method {
+            name: name.method.into(),
+            module: name.module.into(),
+            tier: tier.map(Into::into),
+        })
     }
 }
 

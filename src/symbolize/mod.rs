@@ -17,7 +17,8 @@ pub(crate) mod unresolved;
 pub use cancel::CancelCheck;
 pub(crate) use cancel::{CancellableReader, CancellableWriter};
 pub(crate) use counts::count;
-pub(crate) use jit::function as function_of_jit;
+pub(crate) use functions::unsymbolized;
+pub(crate) use jit::{function as function_of_jit, function_of_method};
 pub(crate) use jit_symbol_files::{JitSymbolError, read_all};
 pub use modules::without_symbols;
 
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustc_hash::FxHashMap;
 
-use functions::{Functions, SymbolizedGroup, is_blank, lossy, unsymbolized};
+use functions::{Functions, SymbolizedGroup, is_blank, lossy};
 
 use time_budget::TimeBudget;
 

@@ -83,6 +83,8 @@ pub enum NoticeKind {
     ThreadsNotSampled,
     /// There are events and no samples.
     NoSamples,
+    /// The samples are of threads in managed code, by wall-clock time. Count: samples left out.
+    ManagedThreadsOnly,
     /// A target is stopped or suspended. Subject: process id.
     NotRunning,
     /// The command was not stopped. Subject: process id.

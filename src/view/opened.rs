@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::archive::{self, ViewError};
 use super::call_tree::{CallTree, CallTreeBuilder};
+use super::events;
 use crate::findings;
 use crate::output::folded;
 use crate::output::sanitize::terminal;
@@ -59,6 +60,15 @@ impl OpenTrace {
         Self::selected(path, trace, &whole, selection)
     }
 
+    /// Selects from a trace of an event stream at `path`. PerfView's views of it start at its session.
+    ///
+    /// # Errors
+    /// The stream has samples, and none is selected.
+    pub fn of_events(path: &Path, trace: Trace, selection: &Selection) -> Result<Self, ViewError> {
+        let whole = events::summary(&trace);
+        Self::selected(path, trace, &whole, selection)
+    }
+
     fn selected(
         path: &Path,
         mut trace: Trace,
@@ -68,7 +78,7 @@ impl OpenTrace {
         let paths = whole.modules.iter().map(|module| &*module.path);
         if !selection.is_whole() {
             selection.apply(&mut trace, paths);
-            if trace.samples.is_empty() {
+            if trace.samples.is_empty() && whole.samples > 0 {
                 return Err(nothing_selected(whole));
             }
         }

@@ -26,7 +26,7 @@ struct Frames {
 
 impl EventCode {
     /// Adds a row. Rows of an address must be in order of time.
-    pub(in crate::trace) fn insert(&mut self, row: EventCodeRow) {
+    pub(crate) fn insert(&mut self, row: EventCodeRow) {
         let EventCodeRow {
             process,
             address,

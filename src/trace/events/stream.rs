@@ -10,7 +10,8 @@ use rustc_hash::FxHashMap;
 use super::StreamName;
 use super::kinds::SharedKinds;
 use super::stream_file::{StreamBytes, UndamagedBytes};
-use crate::nettrace::{EventMetadata, Losses, Reader};
+use crate::bytes::Positioned;
+use crate::nettrace::{EventMetadata, Losses, NettraceError, Reader, TraceInfo};
 use crate::trace::{Nanos, Tid};
 
 /// Limit on the memory of the event types that are counted separately. A session with many providers
@@ -98,6 +99,15 @@ impl EventStream {
             Source::File(file) => Ok(Arc::clone(file)),
             Source::Stored(files) => files.open(self.name).map(Arc::new),
         }
+    }
+
+    /// Reads the header of a stream in a file.
+    ///
+    /// # Errors
+    /// The file has none, or one of an unknown version.
+    pub(crate) fn header(file: &File) -> Result<TraceInfo, NettraceError> {
+        let reader = Reader::open(Positioned { file, at: 0 })?;
+        Ok(reader.info().clone())
     }
 
     /// Adds the threads' ids in perfcollect's pid namespace, by those in the process's namespace.

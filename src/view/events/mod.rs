@@ -22,7 +22,7 @@ pub use selection::{EventFilter, EventSelection};
 use super::ViewError;
 use crate::output::sanitize::{terminal, truncate};
 use crate::output::summary::{Summary, is_program};
-use crate::trace::{EventStreams, Nanos, Pid};
+use crate::trace::{EventStreams, Nanos, Pid, Trace};
 
 /// Maximum number of processes listed when the requested one is not found.
 const MAX_LISTED: usize = 20;
@@ -74,25 +74,55 @@ pub struct EventView<'a> {
 /// to.
 pub fn view(path: &Path, wanted: EventView<'_>, out: &mut impl Write) -> Result<(), ViewError> {
     let Events { summary, streams } = archive::read(path)?;
-    let processes = Processes::new(&summary);
-    let process = wanted.process;
-    if let Some(selector) = process
-        && !processes
-            .with_stream(&streams)
-            .any(|pid| processes.is_selected(pid, process))
-    {
-        let available: Vec<_> = processes.with_stream(&streams).take(MAX_LISTED).collect();
-        let available = available
-            .iter()
-            .map(|&pid| format!("{pid} {}", processes.name(pid)));
-        return Err(ViewError::NoProcess {
-            process: selector.into(),
-            available: available.collect::<Vec<_>>().join(", "),
-        });
-    }
-    let zero_ns = processes.zero_ns;
+    check_process(&summary, &streams, wanted.process)?;
+    let zero_ns = Processes::new(&summary).zero_ns;
     let samples = |take: &mut dyn FnMut(CpuSample)| archive::each_sample(path, zero_ns, take);
     print(&streams, &summary, wanted, samples, out)
+}
+
+/// Returns the summary of a trace of an event stream. PerfView's views start at its session.
+pub(super) fn summary(trace: &Trace) -> Summary {
+    let mut summary = Summary::new(trace);
+    summary.time_zero_ns = i64::try_from(trace.info.start_ns).ok();
+    summary
+}
+
+/// Prints the events of an event stream.
+///
+/// # Errors
+/// Returns an error if the stream is of another process, or `out` cannot be written to.
+pub fn view_stream(
+    trace: &Trace,
+    wanted: EventView<'_>,
+    out: &mut impl Write,
+) -> Result<(), ViewError> {
+    let summary = summary(trace);
+    check_process(&summary, &trace.events, wanted.process)?;
+    print(&trace.events, &summary, wanted, |_| Ok(()), out)
+}
+
+/// Fails if no process with this id or name has a stream.
+fn check_process(
+    summary: &Summary,
+    streams: &EventStreams,
+    process: Option<&str>,
+) -> Result<(), ViewError> {
+    let Some(selector) = process else {
+        return Ok(());
+    };
+    let processes = Processes::new(summary);
+    let mut with_stream = processes.with_stream(streams);
+    if with_stream.any(|pid| processes.is_selected(pid, process)) {
+        return Ok(());
+    }
+    let available: Vec<_> = processes.with_stream(streams).take(MAX_LISTED).collect();
+    let available = available
+        .iter()
+        .map(|&pid| format!("{pid} {}", processes.name(pid)));
+    Err(ViewError::NoProcess {
+        process: selector.into(),
+        available: available.collect::<Vec<_>>().join(", "),
+    })
 }
 
 /// Prints the losses of events, then the events of a trace with this summary.
@@ -128,6 +158,7 @@ pub fn print(
         Viewer::Gc => {
             let mut heaps = gc::Heaps::read(events);
             if summary.samples > 0
+                && summary.info.counts_time()
                 && let Err(error) = heaps.charge(samples)
             {
                 losses::print_no_samples(&error, out).map_err(ViewError::Print)?;
@@ -160,13 +191,14 @@ struct Name {
 impl Processes {
     fn new(summary: &Summary) -> Self {
         let processes = summary.processes.iter();
+        let counts_time = summary.info.counts_time();
         Self {
             names: processes
                 .map(|process| {
                     let name = Name {
                         name: process.name.clone(),
                         command_line: process.command_line.clone(),
-                        cpu_ms: process.cpu_ms,
+                        cpu_ms: if counts_time { process.cpu_ms } else { 0.0 },
                     };
                     (process.pid, name)
                 })
