@@ -4,8 +4,8 @@
 //! ```text
 //! FILE.nettrace ── Scan: session, methods ── StackPass: code of the stacks, samples ── Trace
 //! ```
-//! The stream is read twice, and a third time for the reports. It is untrusted: whoever sent it chose
-//! every byte.
+//! The stream is read twice, and a third time for the reports. It is untrusted: its sender chose every
+//! byte.
 
 mod code;
 mod error;

@@ -2,6 +2,7 @@
 
 use crate::bytes::Bytes;
 use crate::nettrace::TraceInfo;
+use crate::output::sanitize::truncate;
 use crate::output::utc::UtcTime;
 use crate::trace::{CaptureInfo, Nanos, Pid};
 
@@ -56,7 +57,7 @@ impl Session {
     pub(super) fn process_name(&self) -> Box<str> {
         let program = self.command_line.split(' ').next().unwrap_or_default();
         let name = program.rsplit('/').next().unwrap_or_default();
-        match &name[..name.floor_char_boundary(MAX_NAME_BYTES)] {
+        match truncate(name, MAX_NAME_BYTES) {
             "" => UNKNOWN_PROCESS.into(),
             name => name.into(),
         }
@@ -94,6 +95,6 @@ impl Session {
 }
 
 fn truncated(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+    text.truncate(truncate(&text, MAX_TEXT_BYTES).len());
     text
 }
