@@ -32,7 +32,7 @@ pub enum TraceArchiveError {
         source: io::Error,
     },
     /// The file is no archive, or a corrupt one.
-    #[error("{} is not a trace: {source}; `view` reads NAME.trace.zip, recordings of perf and text of `perf script`; PerfView also reads NAME.nettrace", path.display())]
+    #[error("{} is not a trace: {source}; `view` reads NAME.trace.zip, recordings of perf, text of `perf script` and NAME.nettrace of dotnet-trace", path.display())]
     Zip {
         /// Path of the trace.
         path: PathBuf,
