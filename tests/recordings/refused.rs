@@ -117,10 +117,10 @@ fn foreign() -> Vec<Case> {
             "babeltrace open",
         ),
         case(
-            "trace of perfcollect",
+            "damaged trace of perfcollect",
             zip_of([("x.trace/summary.json", "x")]),
             1,
-            "open it with `perfcollect view file`",
+            "summary.json in the trace is corrupt",
         ),
         case(
             "other archive",
@@ -225,7 +225,7 @@ fn damaged_and_foreign_files_are_told_apart() {
         Ok(()) => cases.extend(damaged(directory.path())),
     }
     let mut failed = Vec::new();
-    println!("{:<26} {:>6}  message", "file", "status");
+    println!("{:<28} {:>6}  message", "file", "status");
     for Case {
         name,
         bytes,
@@ -243,7 +243,7 @@ fn damaged_and_foreign_files_are_told_apart() {
         };
         let shown = shown.unwrap_or("").trim();
         println!(
-            "{name:<26} {:>6}  {shown}",
+            "{name:<28} {:>6}  {shown}",
             done.status.code().unwrap_or(-1)
         );
         if done.status.code() != Some(status) || shown.is_empty() {
