@@ -128,8 +128,10 @@ impl Selection {
     fn describe(&self, info: &mut CaptureInfo, times: &Range<Nanos>) {
         let mut parts = vec![std::mem::take(&mut info.target)];
         if self.is_of_time() {
-            let start = times.start.0.clamp(info.start_ns, info.end_ns);
-            let end = times.end.0.clamp(start, info.end_ns);
+            // A file may say that it ends before it starts.
+            let last = info.end_ns.max(info.start_ns);
+            let start = times.start.0.clamp(info.start_ns, last);
+            let end = times.end.0.clamp(start, last);
             let second = |ns: u64| (ns - info.start_ns) as f64 / 1e9;
             parts.push(format!("{:.3} s to {:.3} s", second(start), second(end)));
             info.start_unix_ns = info.start_unix_ns.saturating_add(start - info.start_ns);
@@ -144,5 +146,29 @@ impl Selection {
             parts.push("selected stacks".to_owned());
         }
         info.target = parts.join(", ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_times_are_accepted() {
+        for (start_ns, end_ns) in [(0, 0), (5, 3), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
+            for (from, to) in [(None, Some(0.0)), (Some(1e9), Some(0.0)), (Some(0.5), None)] {
+                let mut trace = Trace::default();
+                trace.info.start_ns = start_ns;
+                trace.info.end_ns = end_ns;
+                trace.info.start_unix_ns = u64::MAX;
+                let part = Selection {
+                    from,
+                    to,
+                    ..Selection::default()
+                };
+                part.apply(&mut trace, std::iter::empty());
+                assert!(trace.info.start_ns <= trace.info.end_ns);
+            }
+        }
     }
 }
