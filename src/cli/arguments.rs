@@ -293,7 +293,7 @@ pub(super) struct IgnoredOptions {
 /// Print the summary and top methods of a trace or a recording of perf, or the .NET events of a trace.
 #[derive(Args, Debug)]
 pub(super) struct ViewOptions {
-    /// Trace to print, or perf.data
+    /// Trace to print, perf.data, or a stream of dotnet-trace
     #[arg(value_name = "NAME.trace.zip")]
     pub(super) trace: PathBuf,
     /// Number of rows of each table, or of events [default: 20; of events, all]

@@ -17,7 +17,7 @@ use crate::view::{self, ReportKind, Rows, TableFormat, ViewError};
     perfcollect report incident.trace.zip -kind cpu -format csv -top 10\n  \
     perfcollect report incident.trace.zip -kind own -from 2 -to 2.5 -thread '.NET TP Worker'")]
 pub(super) struct ReportOptions {
-    /// Trace to print, or perf.data
+    /// Trace to print, perf.data, or a stream of dotnet-trace
     #[arg(value_name = "NAME.trace.zip")]
     trace: PathBuf,
     /// Table to print: cpu, own, processes, threads, gc, ... [default: findings]

@@ -73,6 +73,8 @@ struct CodeRange {
     end: u64,
     /// The only method of the range. `None` if there were several.
     method: Option<CompiledMethod>,
+    /// Whether the name of the method is written as perfcollect shows it.
+    is_formatted: bool,
 }
 
 impl RundownTable {
@@ -89,10 +91,19 @@ impl RundownTable {
 
     /// Adds the method or module of an event.
     pub fn take(&mut self, event: CodeEvent) {
+        self.add(event, false);
+    }
+
+    /// Adds the method or module of an event that perfcollect wrote, with names as it shows them.
+    pub fn take_formatted(&mut self, event: CodeEvent) {
+        self.add(event, true);
+    }
+
+    fn add(&mut self, event: CodeEvent, is_formatted: bool) {
         match event {
             CodeEvent::Loaded(method) | CodeEvent::Listed(method) | CodeEvent::Freed(method) => {
                 if (method.is_jitted || self.is_of_all_code) && method.size > 0 {
-                    self.insert(method);
+                    self.insert(method, is_formatted);
                 }
             }
             CodeEvent::Module { id, path } => {
@@ -103,7 +114,7 @@ impl RundownTable {
         }
     }
 
-    fn insert(&mut self, method: CompiledMethod) {
+    fn insert(&mut self, method: CompiledMethod, is_formatted: bool) {
         let (mut start, mut end) = (
             method.start,
             method.start.saturating_add(method.size.into()),
@@ -135,7 +146,12 @@ impl RundownTable {
         }
         self.name_bytes += bytes;
         let method = is_unique.then_some(method);
-        self.ranges.insert(start, CodeRange { end, method });
+        let range = CodeRange {
+            end,
+            method,
+            is_formatted,
+        };
+        self.ranges.insert(start, range);
     }
 
     /// Returns the number of methods beyond the limits.
@@ -146,17 +162,7 @@ impl RundownTable {
 
     /// Iterates over the methods with a unique address range, in address order.
     pub fn methods(&self) -> impl Iterator<Item = MethodRange> {
-        let methods = self
-            .ranges
-            .values()
-            .filter_map(|range| range.method.as_ref());
-        methods.map(|method| self.named(method))
-    }
-
-    /// Returns whether the table has no method.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.ranges.values().filter_map(|range| self.named(range))
     }
 
     /// Returns the start of the code range that contains an address, if it has a unique method.
@@ -169,25 +175,39 @@ impl RundownTable {
     /// Returns the method whose code range starts at an address.
     #[must_use]
     pub fn method_at(&self, start: u64) -> Option<MethodRange> {
-        let method = self.ranges.get(&start)?.method.as_ref()?;
-        Some(self.named(method))
+        self.named(self.ranges.get(&start)?)
     }
 
-    fn named(&self, method: &CompiledMethod) -> MethodRange {
-        MethodRange {
+    fn named(&self, range: &CodeRange) -> Option<MethodRange> {
+        let method = range.method.as_ref()?;
+        Some(MethodRange {
             start: method.start,
             size: method.size.into(),
             is_jitted: method.is_jitted,
-            name: self.name(method),
-        }
+            name: self.name(method, range.is_formatted),
+        })
     }
 
-    fn name(&self, method: &CompiledMethod) -> MethodName {
+    fn name(&self, method: &CompiledMethod, is_formatted: bool) -> MethodName {
         let path = self.modules.get(&method.module).map(Path::new);
         let module = path
             .and_then(Path::file_stem)
             .and_then(|name| name.to_str())
             .unwrap_or(DYNAMIC_CLASS);
+        if is_formatted {
+            let CompiledMethod {
+                namespace,
+                name,
+                signature,
+                ..
+            } = method;
+            let separator = if namespace.is_empty() { "" } else { "." };
+            return MethodName {
+                module: module.to_owned(),
+                method: format!("{namespace}{separator}{name}{signature}"),
+                tier: method.tier,
+            };
+        }
         format_name(method, module)
     }
 }
@@ -275,6 +295,33 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    #[test]
+    fn names_that_perfcollect_wrote_stay_as_they_are() {
+        let mut table = RundownTable::of_all_code();
+        for (id, namespace, is_jitted) in [(1, "A.B<int>", true), (2, "", false)] {
+            table.take_formatted(CodeEvent::Listed(CompiledMethod {
+                namespace: namespace.into(),
+                signature: "(int,string)".into(),
+                is_jitted,
+                ..method(id, id << 8, "Run")
+            }));
+        }
+        let names = names(&table);
+        let names: Vec<_> = names.iter().map(|(_, name)| name.as_str()).collect();
+        let module = DYNAMIC_CLASS;
+        let [nested, plain] = ["A.B<int>.Run(int,string)", "Run(int,string)"];
+        assert_eq!(
+            names,
+            [format!("{module}!{nested}"), format!("{module}!{plain}")]
+        );
+        assert_eq!(
+            (table.start_of(0x100), table.start_of(0x11f)),
+            (Some(0x100), Some(0x100))
+        );
+        assert_eq!((table.start_of(0xff), table.start_of(0x120)), (None, None));
+        assert!(!table.method_at(0x200).unwrap().is_jitted);
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn trace_of(stream: EventStream, scan: Scan, header: &TraceInfo) -> Trace {
     let mut notices: Vec<Notice> = events.notices().collect();
     notices.extend(taken.notices());
     if taken.code.unnamed * MIN_UNNAMED > taken.code.addresses {
-        notices.push(unnamed(&taken.code, methods.is_empty()));
+        notices.push(unnamed(&taken.code, scan.has_list));
     }
     trace.quality = Quality {
         events: events.qualities(),
@@ -128,11 +128,11 @@ fn trace_of(stream: EventStream, scan: Scan, header: &TraceInfo) -> Trace {
 }
 
 /// Returns the notice about code without a name.
-fn unnamed(counts: &code::CodeCounts, has_no_methods: bool) -> Notice {
+fn unnamed(counts: &code::CodeCounts, has_list: bool) -> Notice {
     let code::CodeCounts { addresses, unnamed } = counts;
-    let why = match has_no_methods {
-        true => "it has no list of methods, which a runtime sends last",
-        false => "its list of methods lacks them",
+    let why = match has_list {
+        true => "its list of methods lacks them",
+        false => "it has no list of methods, which a runtime sends last",
     };
     let what =
         format!("{unnamed} of {addresses} code addresses in the event stream have no name: {why}");

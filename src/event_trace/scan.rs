@@ -21,6 +21,8 @@ pub(super) struct Scan {
     pub(super) session: Session,
     /// Methods of JIT and ReadyToRun code.
     pub(super) methods: RundownTable,
+    /// Whether there is a list of methods.
+    pub(super) has_list: bool,
     /// Whether perfcollect listed the methods: by the addresses in stacks, not by their code.
     pub(super) lists_addresses: bool,
     /// Number of collections, and of events with objects of a heap.
@@ -36,6 +38,7 @@ impl Scan {
         let mut scan = Self {
             session: Session::default(),
             methods: RundownTable::of_all_code(),
+            has_list: false,
             lists_addresses: false,
             collections: 0,
             objects: 0,
@@ -45,15 +48,20 @@ impl Scan {
             return scan;
         };
         while let Ok(Some(event)) = reader.next_event() {
+            let is_added = AddedEvents::set_of(event.capture_thread).is_some();
             if let Ok(Some(code)) = CodeEvent::parse(event.metadata, event.payload) {
-                let is_added = AddedEvents::set_of(event.capture_thread).is_some();
-                scan.lists_addresses |= is_added && matches!(code, CodeEvent::Listed(_));
-                scan.methods.take(code);
+                let is_listed = matches!(code, CodeEvent::Listed(_));
+                scan.has_list |= is_listed;
+                scan.lists_addresses |= is_listed && is_added;
+                match is_added {
+                    true => scan.methods.take_formatted(code),
+                    false => scan.methods.take(code),
+                }
             }
             match (event.metadata.provider.as_str(), event.metadata.id) {
                 (EVENT_PIPE, PROCESS_INFO) => scan.session.take_process_info(event.payload),
                 (EVENT_PIPE, _) => {}
-                _ if AddedEvents::set_of(event.capture_thread).is_some() => {}
+                _ if is_added => {}
                 (RUNDOWN, _) => scan.session.take_rundown(event.time),
                 _ => {
                     scan.session.take_time(event.time);

@@ -36,7 +36,10 @@ impl Session {
     /// Reads a `ProcessInfo` event.
     pub(super) fn take_process_info(&mut self, payload: &[u8]) {
         let mut bytes = Bytes(payload);
-        let mut next = || bytes.utf16z().map(truncated).unwrap_or_default();
+        let mut next = || {
+            let text = bytes.utf16z().unwrap_or_default();
+            truncate(&text, MAX_TEXT_BYTES).to_owned()
+        };
         self.command_line = next();
         let _operating_system = next();
         self.architecture = next();
@@ -92,9 +95,4 @@ impl Session {
             ..CaptureInfo::default()
         }
     }
-}
-
-fn truncated(mut text: String) -> String {
-    text.truncate(truncate(&text, MAX_TEXT_BYTES).len());
-    text
 }

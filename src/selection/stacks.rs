@@ -3,7 +3,7 @@
 use super::CodePatterns;
 use super::frames::{FrameRule, Frames};
 use crate::output::own_code::OwnCode;
-use crate::trace::{Frame, Function, FunctionId, StackId, StackTable, Trace};
+use crate::trace::{EventCode, Frame, Function, FunctionId, StackId, StackTable, Trace};
 
 /// What is left of a stack.
 #[derive(Clone, Copy, Debug)]
@@ -96,5 +96,7 @@ impl SelectedStacks {
         trace.functions = self.functions;
         trace.frames = self.frames;
         trace.frame_functions = self.frame_functions;
+        // It refers to the frames before.
+        trace.event_code = EventCode::default();
     }
 }

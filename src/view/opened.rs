@@ -11,7 +11,7 @@ use crate::output::sanitize::terminal;
 use crate::output::summary::Summary;
 use crate::perf_text;
 use crate::selection::Selection;
-use crate::trace::{Notice, NoticeKind, Trace};
+use crate::trace::{EventStreams, Notice, NoticeKind, Trace};
 use crate::trace_archive::TraceArchive;
 
 /// Maximum number of processes that a message lists.
@@ -63,10 +63,16 @@ impl OpenTrace {
     /// Selects from a trace of an event stream at `path`. PerfView's views of it start at its session.
     ///
     /// # Errors
-    /// The stream has samples, and none is selected.
+    /// The stream is of another process, or has samples and none is selected.
     pub fn of_events(path: &Path, trace: Trace, selection: &Selection) -> Result<Self, ViewError> {
         let whole = events::summary(&trace);
-        Self::selected(path, trace, &whole, selection)
+        events::check_process(&whole, &trace.events, selection.process.as_deref())?;
+        // A stream has one process.
+        let selection = Selection {
+            process: None,
+            ..selection.clone()
+        };
+        Self::selected(path, trace, &whole, &selection)
     }
 
     fn selected(
@@ -81,6 +87,9 @@ impl OpenTrace {
             if trace.samples.is_empty() && whole.samples > 0 {
                 return Err(nothing_selected(whole));
             }
+        }
+        if selection.selects_samples_only() {
+            trace.events = EventStreams::default();
         }
         let mut summary = Summary::with_modules(&trace, whole.modules.clone());
         summary.time_zero_ns = whole.time_zero_ns;

@@ -102,7 +102,7 @@ pub fn view_stream(
 }
 
 /// Fails if no process with this id or name has a stream.
-fn check_process(
+pub(super) fn check_process(
     summary: &Summary,
     streams: &EventStreams,
     process: Option<&str>,
