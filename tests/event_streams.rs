@@ -16,8 +16,8 @@ use perfcollect::trace::NoticeKind;
 use serde_json::Value;
 use support::events::{entries, for_each_event};
 use support::{
-    Missing, Workload, notices_of, perfcollect, perfview_json, run, run_perfcollect, runtimes,
-    workloads,
+    Finished, Missing, Workload, notices_of, perfcollect, perfview_json, run, run_perfcollect,
+    runtimes, workloads,
 };
 use tempfile::TempDir;
 
@@ -52,12 +52,15 @@ macro_rules! need_recordings {
     }};
 }
 
-fn summary_of(path: &Path) -> Summary {
+fn perfcollect_of(command: &str, path: &Path, options: &[&str]) -> Finished {
     let directory = path.parent().unwrap();
     let name = path.file_name().unwrap().to_str().unwrap();
-    let arguments = ["report", name, "-kind", "summary", "-format", "json"];
-    let printed = run_perfcollect(arguments, directory, LIMIT).expect_success();
-    serde_json::from_str(&printed.stdout).unwrap()
+    run_perfcollect([&[command, name], options].concat(), directory, LIMIT)
+}
+
+fn summary_of(path: &Path) -> Summary {
+    let json = perfcollect_of("report", path, &["-kind", "summary", "-format", "json"]);
+    serde_json::from_str(&json.expect_success().stdout).unwrap()
 }
 
 /// Counts the samples with a method in their stacks: those of threads in managed code, and others.
@@ -131,6 +134,25 @@ fn recordings_of_dotnet_trace_are_shown_as_other_readers_show_them() {
         let method = methods.find(|method| method.name == name);
         assert_eq!(method.map(|method| method.total_samples), Some(managed));
         assert!(!summary.info.counts_time());
+        let names = summary.quality.names;
+        assert_eq!(
+            [names.jit.unresolved, names.ready_to_run.unresolved],
+            [0, 0]
+        );
+        let most = &summary.shares.own_methods[0];
+        assert!(most.name.contains("Program.Spend"), "{most:?}");
+        assert!(most.samples * 2 > summary.samples, "{most:?}");
+        let shown = [
+            (
+                &["-viewer", "calltree", "-include", "Spend"][..],
+                "Program.HalfOfIt",
+            ),
+            (&["-viewer", "gc"], "GC Rollup By Generation"),
+        ];
+        for (options, part) in shown {
+            let printed = perfcollect_of("view", &path, options).expect_success();
+            assert!(printed.stdout.contains(part), "{}", printed.stdout);
+        }
 
         let Some(perfview) = perfview_json("gc", &path, &[]) else {
             return;
@@ -183,6 +205,14 @@ fn streams(directory: &TempDir, archive: &Path) -> Vec<PathBuf> {
     streams.collect()
 }
 
+/// Events by kind, without the rundown: that of an archive's stream is from perfcollect.
+fn kinds(runtime: &RuntimeSummary) -> Vec<(&str, &str, u64)> {
+    let kinds = runtime.events.iter();
+    let kinds = kinds.filter(|kind| !kind.provider.ends_with("Rundown"));
+    let kind = kinds.map(|kind| (&*kind.provider, &*kind.name, kind.count));
+    kind.collect()
+}
+
 /// What exceptions were thrown, and where.
 fn exceptions(runtime: &RuntimeSummary) -> Value {
     serde_json::to_value(&runtime.exceptions.as_ref().unwrap().rows).unwrap()
@@ -212,10 +242,12 @@ fn streams_of_an_archive_are_shown_as_the_archive() {
         let main = of_streams.find(|runtime| runtime.exceptions.is_some());
         let main = main.expect("a stream with exceptions");
         assert_eq!(exceptions(main), exceptions(of_archive));
+        assert_eq!(main.pid, of_archive.pid);
         if runtime.major() >= ONE_STREAM {
             let collections =
                 |runtime: &RuntimeSummary| runtime.gc.as_ref().map_or(0, |gc| gc.count);
             assert_eq!(collections(main), collections(of_archive));
+            assert_eq!(kinds(main), kinds(of_archive));
         }
         let names = &shown
             .iter()
@@ -227,6 +259,9 @@ fn streams_of_an_archive_are_shown_as_the_archive() {
             names.jit.named > 0 && names.jit.unresolved * 100 <= names.jit.named,
             "{names:?}"
         );
+        let of_system = directory.path().join("x.nettrace");
+        let refused = perfcollect_of("view", &of_system, &[]).stderr;
+        assert!(refused.contains("version 6"), "{refused}");
     }
 }
 
@@ -234,9 +269,6 @@ fn streams_of_an_archive_are_shown_as_the_archive() {
 fn stacks_of_a_part_are_selected() {
     let directory = tempfile::tempdir().unwrap();
     for (path, _) in need_recordings!(directory.path()) {
-        let directory = path.parent().unwrap();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let report = ["report", name, "-kind", "cpu"];
         let groups = ["-group", "{%}!=>module $1"];
         for options in [
             &groups[..],
@@ -244,26 +276,19 @@ fn stacks_of_a_part_are_selected() {
             &["-include", "Spend"],
             &["-fold", "Spend"],
         ] {
-            let selected = run_perfcollect([&report, options].concat(), directory, LIMIT);
-            let selected = selected.expect_success();
+            let options = [&["-kind", "cpu"], options].concat();
+            let selected = perfcollect_of("report", &path, &options).expect_success();
             assert_eq!(selected.stderr, "");
             assert!(selected.stdout.lines().count() > 1, "{}", selected.stdout);
         }
-        let part = ["report", name, "-kind", "exceptions", "-from", "1"];
-        let part = run_perfcollect(part, directory, LIMIT).expect_success();
-        assert!(!part.stdout.contains("OrderException"), "{}", part.stdout);
-        let other = run_perfcollect(["view", name, "-process", "other"], directory, LIMIT);
-        assert!(
-            other.stderr.contains("it has events of: "),
-            "{}",
-            other.stderr
-        );
-        let same = run_perfcollect(["view", name, "-process", "dtload"], directory, LIMIT);
-        assert!(
-            same.expect_success()
-                .stdout
-                .contains("exceptions per second")
-        );
+        let part = perfcollect_of("report", &path, &["-kind", "exceptions", "-from", "1"]);
+        let part = part.expect_success().stdout;
+        assert!(!part.contains("OrderException"), "{part}");
+        let other = perfcollect_of("view", &path, &["-process", "other"]).stderr;
+        assert!(other.contains("it has events of: "), "{other}");
+        let same = perfcollect_of("view", &path, &["-process", "dtload"]);
+        let same = same.expect_success().stdout;
+        assert!(same.contains("exceptions per second"), "{same}");
     }
 }
 

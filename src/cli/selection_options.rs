@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::values::second;
-use crate::selection::{CodePatterns, GroupPatterns, Patterns, Selection};
+use crate::selection::{CodePatterns, GroupPatterns, Patterns, Selection, Times};
 
 /// Which part of a trace to print, and how to group its frames.
 #[derive(Args, Clone, Debug)]
@@ -11,10 +11,10 @@ use crate::selection::{CodePatterns, GroupPatterns, Patterns, Selection};
 pub(super) struct SelectionOptions {
     /// Start, in seconds after the capture's start
     #[arg(long, value_name = "SECONDS", value_parser = second)]
-    pub(super) from: Option<f64>,
+    from: Option<f64>,
     /// End, in seconds after the capture's start
     #[arg(long, value_name = "SECONDS", value_parser = second)]
-    pub(super) to: Option<f64>,
+    to: Option<f64>,
     /// One process: its id, name or program (such as app.dll)
     #[arg(long, alias = "processfilter", value_name = "NAME|PID")]
     pub(super) process: Option<String>,
@@ -56,8 +56,7 @@ impl SelectionOptions {
     /// Returns whether it selects by what only samples have.
     pub(super) fn selects_samples(&self) -> bool {
         let of_any_time = Selection {
-            from: None,
-            to: None,
+            times: Times::default(),
             ..self.selection()
         };
         of_any_time.selects_samples_only()
@@ -67,8 +66,10 @@ impl SelectionOptions {
     pub(super) fn selection(&self) -> Selection {
         let code = self.code.clone();
         Selection {
-            from: self.from,
-            to: self.to,
+            times: Times {
+                from: self.from,
+                to: self.to,
+            },
             process: self.process.clone(),
             thread: self.thread.clone(),
             patterns: CodePatterns {

@@ -6,8 +6,8 @@ use super::arguments::ViewOptions;
 use super::opened::{self, OpenError};
 use super::sandbox;
 use super::screen;
-use super::selection_options::SelectionOptions;
 use crate::event_trace;
+use crate::selection::Selection;
 use crate::view::events::{self, EventSelection, EventView, Viewer};
 use crate::view::{self, Rows, ViewError};
 
@@ -59,13 +59,10 @@ fn print_events(options: &ViewOptions) -> Result<(), OpenError> {
     // Events of an archive are unpacked there.
     sandbox::enter(&[], &[&std::env::temp_dir()]);
     let mut out = BufWriter::new(io::stdout().lock());
-    let SelectionOptions {
-        from, to, process, ..
-    } = &options.selection;
+    let Selection { times, process, .. } = options.selection.selection();
     let selection = EventSelection {
         filters: options.filter.clone(),
-        from: *from,
-        to: *to,
+        times,
         top: options.top,
     };
     let wanted = EventView {

@@ -1,6 +1,6 @@
 //! Many exceptions, or much CPU time for throwing and catching them: which type, thrown where.
 
-use super::scene::{Runtime, Scene, named, percent, shown};
+use super::scene::{Runtime, Scene, named, shown};
 use crate::output::summary::{Finding, TRACE, WorkKind};
 
 /// Where the summary counts the samples.
@@ -18,7 +18,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let Some(reported) = reported else {
             let text = format!(
                 "throwing and catching exceptions takes {} of the CPU time of {}{}",
-                percent(load.part),
+                load.percent(),
                 load.program.name(),
                 load.behind()
             );
@@ -27,13 +27,13 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         };
         reported.text += &format!(
             "; throwing and catching takes {} of its CPU time",
-            percent(load.part)
+            load.percent()
         );
         let finding = reported.clone().from(EVIDENCE);
         *reported = finding
             .figure("cpu_percent", load.part * 100.0)
-            .figure("used_cpus", load.cpus)
-            .costing(load.cpus);
+            .figure("used_cpus", load.used_cpus)
+            .costing(load.used_cpus);
     }
     findings
 }

@@ -1,6 +1,6 @@
 //! The JIT compiler of .NET takes much of a process's CPU time: what it compiles again.
 
-use super::scene::{Scene, cpus, percent, shown};
+use super::scene::{Scene, shown};
 use crate::output::summary::{Finding, JitSummary, TRACE, WorkKind};
 
 /// Share of the process's CPU time, and CPUs, below which it is not remarkable.
@@ -19,20 +19,19 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let runtime = runtimes.find(|runtime| runtime.pid == pid);
         let jit = runtime.and_then(|runtime| runtime.jit.as_ref());
         let warms_up = jit.is_some_and(|jit| jit.foreground_ms * 2.0 < jit.ms);
-        if warms_up && load.cpus < MIN_BACKGROUND_CPUS {
+        if warms_up && load.used_cpus < MIN_BACKGROUND_CPUS {
             return None;
         }
         let mut text = format!(
             "JIT compilation takes {} of the CPU time of {} ({})",
-            percent(load.part),
+            load.percent(),
             load.program.name(),
-            cpus(load.cpus)
+            load.cpus()
         );
         if warms_up {
             text += ", most of it in the background, as it does when a program warms up";
         }
         text += &jit.map(compiled).unwrap_or_default();
-        text += &load.behind();
         let finding = load.finding("jit", "processes.work.jit", text);
         Some(match runtime {
             Some(_) => finding.from("runtimes.jit").more(&[

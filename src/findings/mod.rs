@@ -1,4 +1,5 @@
-//! Findings: what is remarkable in a trace, in words. One rule per file.
+//! Findings: what is remarkable in a trace, in words. One file per rule, and one for the rules
+//! about kinds of work.
 //!
 //! A rule reads the summary only, so that each number of a finding is in `summary.json`, and the
 //! findings of a trace can be found again later. It is silent below its threshold.
@@ -12,11 +13,9 @@ mod exceptions;
 mod gc;
 mod jit;
 mod kernel;
-mod page_faults;
 mod scene;
-mod spinning;
-mod task_waits;
 mod thread_pool;
+mod work;
 
 use crate::output::summary::{Finding, Summary};
 use scene::Scene;
@@ -27,7 +26,7 @@ const MAX_FINDINGS: usize = 20;
 /// A rule: the findings that follow from a summary.
 type Rule = fn(&Scene<'_>) -> Vec<Finding>;
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 11] = [
     cpu_use::find,
     cpu_pressure::find,
     gc::find,
@@ -36,9 +35,7 @@ const RULES: [Rule; 13] = [
     exceptions::find,
     jit::find,
     kernel::find,
-    page_faults::find,
-    spinning::find,
-    task_waits::find,
+    work::find,
     debug_build::find,
     doubt::find,
 ];

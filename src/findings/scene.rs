@@ -56,11 +56,11 @@ impl<'a> Scene<'a> {
             WorkLoad {
                 kind,
                 part: program.part(samples),
-                cpus: program.cpus_of(samples),
+                used_cpus: program.cpus_of(samples),
                 program,
             }
         });
-        loads.filter(move |load| load.part >= min_part && load.cpus >= min_cpus)
+        loads.filter(move |load| load.part >= min_part && load.used_cpus >= min_cpus)
     }
 
     /// Returns the programs with more than one process and the CPUs that they used on average, if
@@ -150,24 +150,36 @@ pub(super) struct WorkLoad<'a> {
     /// Part of the CPU time of the process, from 0 to 1.
     pub(super) part: f64,
     /// CPUs that it used, on average.
-    pub(super) cpus: f64,
+    pub(super) used_cpus: f64,
 }
 
 impl WorkLoad<'_> {
+    /// Returns its part of the CPU time of the process.
+    pub(super) fn percent(&self) -> String {
+        percent(self.part)
+    }
+
+    /// Returns the CPUs that it used, on average.
+    pub(super) fn cpus(&self) -> String {
+        cpus(self.used_cpus)
+    }
+
     /// Names the method of the user's code behind the work.
     pub(super) fn behind(&self) -> String {
         self.program.behind(self.kind)
     }
 
-    /// Starts a finding about the work. `evidence` is where the summary counts it.
-    pub(super) fn finding(&self, rule: &str, evidence: &str, text: String) -> Finding {
+    /// Starts a finding about the work, with the method of the user's code behind it. `evidence` is
+    /// where the summary counts it.
+    pub(super) fn finding(&self, rule: &str, evidence: &str, mut text: String) -> Finding {
+        text.push_str(&self.behind());
         let finding = self.program.finding(rule, text);
         finding
             .from(evidence)
             .from("shares.work_methods")
             .figure("cpu_percent", self.part * 100.0)
-            .figure("used_cpus", self.cpus)
-            .costing(self.cpus)
+            .figure("used_cpus", self.used_cpus)
+            .costing(self.used_cpus)
     }
 }
 

@@ -13,7 +13,10 @@ pub(super) fn known_format(head: &[u8]) -> Option<&'static str> {
             "it is compressed; unpack it with unzstd",
         ),
         (b"BZh", "it is compressed; unpack it with bunzip2"),
-        (b"Nettrace", "it is a .nettrace file, which PerfView opens"),
+        (
+            b"Nettrace",
+            "it is a .nettrace file, which `perfcollect view` and PerfView open",
+        ),
         (
             b"SIMPLEPE",
             "it is a report of simpleperf; convert its perf.data",

@@ -9,11 +9,13 @@ mod group;
 mod pattern;
 mod rows;
 mod stacks;
+mod times;
 
 use std::ops::Range;
 
 pub use group::GroupPatterns;
 pub use pattern::{PatternError, Patterns};
+pub use times::Times;
 
 use crate::output::own_code::OwnCode;
 use crate::trace::{CaptureInfo, Nanos, Sample, Samples, Trace};
@@ -55,10 +57,8 @@ impl CodePatterns {
 /// Which part of a trace counts.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Start, in seconds after the capture's start.
-    pub from: Option<f64>,
-    /// End, in seconds after the capture's start.
-    pub to: Option<f64>,
+    /// Its part of the time.
+    pub times: Times,
     /// Process id, name or program.
     pub process: Option<String>,
     /// Thread id or name, with or without the number at its end.
@@ -77,11 +77,7 @@ impl Selection {
     /// Returns whether it selects by more than the process, which events do not have or have otherwise.
     #[must_use]
     pub fn selects_samples_only(&self) -> bool {
-        self.is_of_time() || self.thread.is_some() || !self.patterns.is_empty()
-    }
-
-    fn is_of_time(&self) -> bool {
-        self.from.is_some() || self.to.is_some()
+        !self.times.is_all() || self.thread.is_some() || !self.patterns.is_empty()
     }
 
     /// Drops what does not count from a trace. `paths` are those of its ELF files.
@@ -90,7 +86,7 @@ impl Selection {
         let own_code = own_code.then(|| OwnCode::new(trace, paths));
         let mut rows = Rows::new(self, trace);
         let all = self.patterns.include.all();
-        let times = self.times(&trace.info);
+        let times = self.times.range(trace.info.start_ns);
         let patterns = (!self.patterns.is_empty()).then_some(&self.patterns);
         let stacks = patterns.map(|patterns| SelectedStacks::new(trace, patterns, own_code));
         let select = |sample: Sample| {
@@ -117,17 +113,10 @@ impl Selection {
     }
 
     /// Returns the times that count.
-    fn times(&self, info: &CaptureInfo) -> Range<Nanos> {
-        let at = |seconds: f64| info.start_ns.saturating_add((seconds * 1e9) as u64);
-        let start = self.from.map_or(0, at);
-        let end = self.to.map_or(u64::MAX, at);
-        Nanos(start)..Nanos(end)
-    }
-
     /// Makes `info` that of the selection.
     fn describe(&self, info: &mut CaptureInfo, times: &Range<Nanos>) {
         let mut parts = vec![std::mem::take(&mut info.target)];
-        if self.is_of_time() {
+        if !self.times.is_all() {
             // A file may say that it ends before it starts.
             let last = info.end_ns.max(info.start_ns);
             let start = times.start.0.clamp(info.start_ns, last);
@@ -162,8 +151,7 @@ mod tests {
                 trace.info.end_ns = end_ns;
                 trace.info.start_unix_ns = u64::MAX;
                 let part = Selection {
-                    from,
-                    to,
+                    times: Times { from, to },
                     ..Selection::default()
                 };
                 part.apply(&mut trace, std::iter::empty());

@@ -48,7 +48,7 @@ impl OpenTrace {
             });
         }
         let trace = perf_text::read_written(&archive, &whole, &|| false)?.trace;
-        Self::selected(path, trace, &whole, selection)
+        Self::selected(path, trace, whole, selection)
     }
 
     /// Selects from a trace at `path` that has no archive, such as a recording.
@@ -57,7 +57,7 @@ impl OpenTrace {
     /// No sample is selected.
     pub fn of_trace(path: &Path, trace: Trace, selection: &Selection) -> Result<Self, ViewError> {
         let whole = Summary::new(&trace);
-        Self::selected(path, trace, &whole, selection)
+        Self::selected(path, trace, whole, selection)
     }
 
     /// Selects from a trace of an event stream at `path`. PerfView's views of it start at its session.
@@ -72,26 +72,42 @@ impl OpenTrace {
             process: None,
             ..selection.clone()
         };
-        Self::selected(path, trace, &whole, &selection)
+        Self::selected(path, trace, whole, &selection)
     }
 
     fn selected(
         path: &Path,
         mut trace: Trace,
-        whole: &Summary,
+        whole: Summary,
         selection: &Selection,
     ) -> Result<Self, ViewError> {
+        let mut summary = match selection.is_whole() {
+            true => whole,
+            false => Self::apply(selection, &mut trace, &whole)?,
+        };
+        summary.findings = findings::find(&summary);
+        Ok(Self {
+            path: path.to_owned(),
+            summary,
+            stacks: Stacks::Trace(Box::new(trace)),
+        })
+    }
+
+    /// Drops what is not selected from a trace, and returns the summary of the rest.
+    fn apply(
+        selection: &Selection,
+        trace: &mut Trace,
+        whole: &Summary,
+    ) -> Result<Summary, ViewError> {
         let paths = whole.modules.iter().map(|module| &*module.path);
-        if !selection.is_whole() {
-            selection.apply(&mut trace, paths);
-            if trace.samples.is_empty() && whole.samples > 0 {
-                return Err(nothing_selected(whole));
-            }
+        selection.apply(trace, paths);
+        if trace.samples.is_empty() && whole.samples > 0 {
+            return Err(nothing_selected(whole));
         }
         if selection.selects_samples_only() {
             trace.events = EventStreams::default();
         }
-        let mut summary = Summary::with_modules(&trace, whole.modules.clone());
+        let mut summary = Summary::with_modules(trace, whole.modules.clone());
         summary.time_zero_ns = whole.time_zero_ns;
         summary.incomplete = whole.incomplete;
         if selection.selects_samples_only() {
@@ -106,12 +122,7 @@ impl OpenTrace {
             let selected = runtimes.filter(|runtime| pids.contains(&runtime.pid));
             summary.runtimes = selected.cloned().collect();
         }
-        summary.findings = findings::find(&summary);
-        Ok(Self {
-            path: path.to_owned(),
-            summary,
-            stacks: Stacks::Trace(Box::new(trace)),
-        })
+        Ok(summary)
     }
 
     /// Passes the folded stacks to `take`, which returns the samples of all lines until now, or `None`

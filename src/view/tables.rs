@@ -72,11 +72,7 @@ pub fn print_table(
         | (ReportKind::Summary, TableFormat::Json) => {
             return print_whole(trace, kind, format, out).map_err(ViewError::Print);
         }
-        (ReportKind::CallTree, _) => {
-            let tree = trace.call_tree(MIN_TREE_PART)?;
-            call_tree(&trace.summary, &tree.rows(rows.top))
-        }
-        (kind, _) => table(&trace.summary, kind, rows.full),
+        (kind, _) => table(trace, kind, rows)?,
     };
     table.rows.truncate(rows.top);
     table.write(format, out).map_err(ViewError::Print)
@@ -122,11 +118,17 @@ fn call_tree(summary: &Summary, rows: &[TreeRow<'_>]) -> Table {
     Table::new("calltree", columns, rows)
 }
 
-/// Returns the table of a kind, with all its rows.
-fn table(summary: &Summary, kind: ReportKind, full: bool) -> Table {
+/// Returns the table of a kind, with all its rows, or those of a call tree that are wanted.
+fn table(
+    trace: &OpenTrace,
+    kind: ReportKind,
+    Rows { top, full }: Rows,
+) -> Result<Table, ViewError> {
+    let summary = &trace.summary;
     let shares = &summary.shares;
-    match kind {
-        ReportKind::Findings | ReportKind::CallTree => findings(summary),
+    Ok(match kind {
+        ReportKind::Findings => findings(summary),
+        ReportKind::CallTree => call_tree(summary, &trace.call_tree(MIN_TREE_PART)?.rows(top)),
         ReportKind::Summary => totals(summary),
         ReportKind::Own => {
             let rows = shares.own_methods.iter().map(|row| {
@@ -235,7 +237,7 @@ fn table(summary: &Summary, kind: ReportKind, full: bool) -> Table {
                 rows,
             )
         }
-    }
+    })
 }
 
 fn percent(summary: &Summary, samples: u64) -> Cell {

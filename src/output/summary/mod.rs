@@ -32,6 +32,7 @@ pub use unnamed::UnnamedSummary;
 pub use work::{Work, WorkKind};
 pub use work_methods::WorkMethod;
 
+use std::panic::resume_unwind;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
@@ -161,8 +162,7 @@ impl Summary {
             let runtimes = scope.spawn(|| runtimes::rows(trace, &own_code));
             let samples = Self::of_samples(trace, &own_code, modules);
             Self {
-                // It does not panic.
-                runtimes: runtimes.join().unwrap_or_default(),
+                runtimes: runtimes.join().unwrap_or_else(|panic| resume_unwind(panic)),
                 ..samples
             }
         })

@@ -85,8 +85,9 @@ pub(super) fn print(
         "          ms      pid      tid  provider/event  fields"
     )?;
     let (mut printed, mut more) = (0, 0);
+    let times = selection.times.range(processes.start_ns);
     for event in events {
-        if is_added_event(&event) || !selection.has_time(event.time, processes.start_ns) {
+        if is_added_event(&event) || !times.contains(&event.time) {
             continue;
         }
         let row = Row::new(&event);

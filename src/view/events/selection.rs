@@ -6,28 +6,20 @@ use std::str::FromStr;
 use super::fields;
 use super::list::Row;
 use crate::nettrace::Value;
-use crate::trace::Nanos;
+use crate::selection::Times;
 
 /// Events to print. By default all.
 #[derive(Clone, Debug, Default)]
 pub struct EventSelection {
     /// An event must match all of them.
     pub filters: Vec<EventFilter>,
-    /// Seconds from the start of the capture to the first event.
-    pub from: Option<f64>,
-    /// Seconds from the start of the capture to the end of the list.
-    pub to: Option<f64>,
+    /// Their part of the time.
+    pub times: Times,
     /// Maximum number of lines.
     pub top: Option<usize>,
 }
 
 impl EventSelection {
-    /// Returns whether a time, on the clock of the capture, is selected.
-    pub(super) fn has_time(&self, time: Nanos, start_ns: u64) -> bool {
-        let seconds = (i128::from(time.0) - i128::from(start_ns)) as f64 / 1e9;
-        self.from.is_none_or(|from| seconds >= from) && self.to.is_none_or(|to| seconds < to)
-    }
-
     pub(super) fn has(&self, row: &Row<'_>) -> bool {
         self.filters.iter().all(|filter| filter.matches(row))
     }
