@@ -74,24 +74,37 @@ const START_EXAMPLES: &str = "EXAMPLES\n  \
     perfcollect collect web -pid 1234\n  \
     perfcollect collect run -- dotnet app.dll")]
 pub(super) struct CollectOptions {
-    /// Name of the files to write, optionally with a directory
+    /// Name of the files to write, optionally with a directory [default: PROGRAM_DATE_TIME]
     #[arg(value_name = "NAME")]
-    pub(super) name: PathBuf,
+    pub(super) name: Option<PathBuf>,
     /// Command to run and sample; the capture ends with it
     #[arg(last = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
     /// Sample these processes and their children
     #[arg(
+        short,
         long,
+        alias = "process-id",
         value_name = "P[,P...]",
         value_delimiter = ',',
         value_parser = pid,
         conflicts_with = "command"
     )]
     pub(super) pid: Vec<Pid>,
-    /// Stop after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Sample the processes with this name or program, such as app.dll, and their children
+    #[arg(
+        short = 'n',
+        long = "name",
+        value_name = "PROCESS",
+        conflicts_with_all = ["command", "pid"]
+    )]
+    pub(super) process_name: Option<String>,
+    /// Stop after this many seconds, or after 10s, 1m, 00:00:30
+    #[arg(long, alias = "duration", value_name = "SECONDS", value_parser = seconds)]
     pub(super) collectsec: Option<Duration>,
+    /// Same as NAME, spelled as in perf and dotnet-trace
+    #[arg(short, long, value_name = "NAME", conflicts_with = "name")]
+    pub(super) output: Option<PathBuf>,
     /// Stop before all files need SIZE, such as 2G; 0: no limit [default: half of the free space]
     ///
     /// Counts the temporary files and an estimate of the trace that is made of them, which is mostly smaller. A bare
@@ -100,7 +113,9 @@ pub(super) struct CollectOptions {
     pub(super) maxsize: Option<u64>,
     /// Sampling frequency in Hz, per busy CPU
     #[arg(
+        short = 'F',
         long,
+        alias = "frequency",
         value_name = "HZ",
         default_value_t = 999,
         value_parser = clap::value_parser!(u32).range(1..=20_000)
@@ -125,11 +140,27 @@ pub(super) struct CollectOptions {
     #[arg(long, hide = true)]
     pub(super) background: bool,
     #[command(flatten)]
+    pub(super) anyhow: AnyhowOptions,
+    #[command(flatten)]
     pub(super) events: EventOptions,
     #[command(flatten)]
     pub(super) names: SymbolOptions,
     #[command(flatten)]
     pub(super) results: OutputOptions,
+}
+
+/// Options of perf and dotnet-trace for what is done anyhow.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct AnyhowOptions {
+    /// The whole machine is the default
+    #[arg(short, long, hide = true, conflicts_with_all = ["pid", "process_name", "command"])]
+    all_cpus: bool,
+    /// Samples have stacks
+    #[arg(short = 'g', hide = true)]
+    stacks: bool,
+    /// A command has the terminal
+    #[arg(long, hide = true)]
+    show_child_io: bool,
 }
 
 /// How addresses are symbolized.

@@ -20,10 +20,12 @@ use thiserror::Error;
 
 use super::OneLine;
 use super::arguments::{CollectOptions, RecoverOptions};
+use super::named;
 use super::progress::{Reporter, WORK};
 use super::recover::{self, RecoverError};
 use crate::output::file::OutputError;
 use crate::output::message_file::MessageFile;
+use crate::output::sanitize::shell_word;
 use crate::output::spool_file::{SpoolFile, SpoolFileError, spool_path};
 
 /// Interval of checks for the next state.
@@ -62,13 +64,17 @@ pub(super) enum BackgroundError {
 
 /// Starts the command line `words` as a separate capture and waits until it has started.
 pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), BackgroundError> {
-    if let Err(running @ SpoolFileError::Running { .. }) = SpoolFile::open(&options.name) {
+    let name = named::capture(options);
+    if let Err(running @ SpoolFileError::Running { .. }) = SpoolFile::open(&name) {
         return Err(running.into());
     }
-    let messages = MessageFile::create(&options.name)?;
+    let messages = MessageFile::create(&name)?;
+    let is_given = options.name.is_some() || options.output.is_some();
+    let made = (!is_given).then(|| format!("--output={}", name.display()));
     let writer = || messages.writer().map_err(BackgroundError::Spawn);
     let child = Command::new("/proc/self/exe")
         .args(["collect", "--background"])
+        .args(made)
         .args(words.iter().skip(2))
         .stdin(Stdio::null())
         .stdout(writer()?)
@@ -86,7 +92,7 @@ pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), 
             .find(|line| line.starts_with(STARTED))
         {
             if !options.results.quiet {
-                let name = options.name.display();
+                let name = shell_word(&name.to_string_lossy());
                 let text = format!(
                     "{line}\nThe capture runs in the background; stop it with `perfcollect stop {name}`.\n"
                 );

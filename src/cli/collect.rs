@@ -10,6 +10,7 @@ use super::background::STARTED;
 use super::capture_files::CaptureFiles;
 use super::event_options::Plan;
 use super::log;
+use super::named::{self, NamedError};
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::sandbox;
@@ -25,7 +26,7 @@ use crate::output::file::OutputError;
 use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf::{Clock, SamplingRequest};
 use crate::symbolize;
-use crate::trace::{Notice, NoticeKind};
+use crate::trace::{Notice, NoticeKind, Pid};
 
 /// Address space that a capture and its end need on most systems, in bytes.
 const ENOUGH_ADDRESS_SPACE: u64 = 1 << 30;
@@ -34,6 +35,8 @@ const ENOUGH_ADDRESS_SPACE: u64 = 1 << 30;
 pub(super) enum CollectError {
     #[error("cannot install signal handlers: {0}")]
     Signals(io::Error),
+    #[error(transparent)]
+    Named(#[from] NamedError),
     #[error(transparent)]
     Capture(#[from] CaptureError),
     #[error(transparent)]
@@ -62,15 +65,20 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     }
     let signals = Signals::install().map_err(CollectError::Signals)?;
     let plan = options.events.plan()?;
-    Paths::checked(&options.name, options.results)?;
-    let spool = SpoolFile::create(&options.name, options.results.force)?;
-    let working = CaptureFiles::create(&options.name, spool, plan.events.is_some(), &signals)?;
+    let name = &*named::capture(options);
+    let pids = match &options.process_name {
+        Some(process) => named::processes(process)?,
+        None => options.pid.clone(),
+    };
+    Paths::checked(name, options.results)?;
+    let spool = SpoolFile::create(name, options.results.force)?;
+    let working = CaptureFiles::create(name, spool, plan.events.is_some(), &signals)?;
     let disk = DiskBudget::new(working.spool(), options.maxsize, options.results.perfdata);
     if let Some(free) = disk.lacks_room() {
         let _ = working.remove();
         return Err(CollectError::NoRoom { free });
     }
-    let request = request(options, &plan, disk);
+    let request = request(options, pids, &plan, disk);
     let session = plan.events.map(|profile| profile.session_request());
     let providers = session.iter().flat_map(|session| &session.providers);
     let providers: Vec<String> = providers.map(|provider| provider.name.clone()).collect();
@@ -114,7 +122,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     reporter.say(&format!("...STOPPED ({}).", stopped.end()));
     let restricted_later = match options.names.download() {
         true => "after the downloads".into(),
-        false => sandbox::enter(&[&options.name], &[]),
+        false => sandbox::enter(&[name], &[]),
     };
     log::put_granted(&stopped.granted(), &mut settings);
     let restricted = restricted.unwrap_or_default();
@@ -143,8 +151,8 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         }
     }
     let wanted = OutputRequest {
-        name: &options.name,
-        spooled: Some((&options.name, &working)),
+        name,
+        spooled: Some((name, &working)),
         reporter: &reporter,
         naming: options.names.naming(),
         download: options.names.download(),
@@ -156,11 +164,16 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     Ok(wanted.make(capture, &signals)?)
 }
 
-fn request(options: &CollectOptions, plan: &Plan, disk: DiskBudget) -> CaptureRequest {
+fn request(
+    options: &CollectOptions,
+    pids: Vec<Pid>,
+    plan: &Plan,
+    disk: DiskBudget,
+) -> CaptureRequest {
     let target = if !options.command.is_empty() {
         Target::Command(options.command.clone())
-    } else if !options.pid.is_empty() {
-        Target::Pids(options.pid.clone())
+    } else if !pids.is_empty() {
+        Target::Pids(pids)
     } else {
         Target::SystemWide
     };

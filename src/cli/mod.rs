@@ -2,6 +2,7 @@
 
 mod arguments;
 mod background;
+mod busiest;
 mod capture_files;
 mod collect;
 mod convert;
@@ -10,7 +11,10 @@ mod convert_trace;
 mod downloads;
 mod event_options;
 mod formats;
+mod habits;
+mod line;
 mod log;
+mod named;
 mod opened;
 mod outputs;
 mod progress;
@@ -38,45 +42,17 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ErrorKind};
-use clap::{CommandFactory, Parser};
-
-use arguments::{Action, Arguments};
+use arguments::Action;
+use line::Line;
 
 use crate::download;
 use crate::output::sanitize::is_unprintable;
 
 /// Runs a command. Returns exit status 0 for success, 1 for failure and 2 for an invalid command line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let words = spelling::normalize(arguments);
-    let parsed = match words.last() {
-        // An empty command, as of a script with an unset variable, must not sample the whole system.
-        Some(last) if last == "--" => Err(Arguments::command().error(
-            ErrorKind::MissingRequiredArgument,
-            "expected a command after `--`",
-        )),
-        _ => Arguments::try_parse_from(&words),
-    };
-    let parsed = parsed.and_then(|arguments| match &arguments.action {
-        Action::Collect(options) | Action::Start(options) => match options.events.plan() {
-            Ok(_) => Ok(arguments),
-            Err(error) => Err(Arguments::command().error(ErrorKind::ValueValidation, error)),
-        },
-        Action::View(options) => match options.conflict() {
-            None => Ok(arguments),
-            Some(error) => Err(Arguments::command().error(ErrorKind::ArgumentConflict, error)),
-        },
-        _ => Ok(arguments),
-    });
-    let arguments = match parsed {
-        Ok(arguments) => arguments,
-        Err(mut error) => {
-            // clap suggests to pass the option after `--`, which here starts a command.
-            error.remove(ContextKind::Suggested);
-            // A closed terminal is no reason to fail.
-            let _ = error.print();
-            return ExitCode::from(error.exit_code() as u8);
-        }
+    let Line { words, arguments } = match Line::parse(arguments) {
+        Ok(line) => line,
+        Err(status) => return status,
     };
     let result = match &arguments.action {
         Action::Collect(options) => collect::run(options).map_err(|error| error.to_string()),

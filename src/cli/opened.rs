@@ -1,10 +1,11 @@
 //! The trace or recording that a view prints.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::OneLine;
 use super::arguments::RecordingOptions;
 use super::convert_error::ConvertError;
 use super::progress::Reporter;
@@ -12,7 +13,7 @@ use super::recorded::RecordedRequest;
 use super::sandbox::{self, directory_of};
 use crate::capture::{Signals, raise_limits};
 use crate::event_trace::{self, EventTraceError};
-use crate::output::file::FileOwner;
+use crate::output::file::{self, FileOwner};
 use crate::perf_data::{self, Source};
 use crate::selection::Selection;
 use crate::symbolize::{self, Cancelled};
@@ -31,6 +32,13 @@ pub(super) enum OpenError {
     Events(#[from] EventTraceError),
 }
 
+/// Returns the path of the trace that is called `name`: a file, or the NAME of its capture.
+pub(super) fn path_of(name: &Path) -> PathBuf {
+    let trace = file::trace_path(name);
+    let is_capture = !name.exists() && trace.exists();
+    if is_capture { trace } else { name.to_owned() }
+}
+
 /// Opens the trace at `path`, or the recording or event stream as one, or what is selected of it. The sandbox is
 /// entered before any of it is read.
 pub(super) fn open(path: &Path, selection: &Selection) -> Result<OpenTrace, OpenError> {
@@ -38,8 +46,18 @@ pub(super) fn open(path: &Path, selection: &Selection) -> Result<OpenTrace, Open
     sandbox::enter(&[], &[directory_of(path), &std::env::temp_dir()]);
     match OpenTrace::open(path, selection) {
         Err(ViewError::Archive(error)) if may_be_recording(&error) => {
-            if let Some(trace) = event_trace::open(path)? {
-                return Ok(OpenTrace::of_events(path, trace, selection)?);
+            match event_trace::open(path) {
+                Ok(Some(trace)) => return Ok(OpenTrace::of_events(path, trace, selection)?),
+                Ok(None) => {}
+                Err(EventTraceError::SystemWide { .. }) if beside(path).exists() => {
+                    let archive = beside(path);
+                    eprintln!(
+                        "reading {}: it is of the same capture",
+                        OneLine(&archive.to_string_lossy())
+                    );
+                    return Ok(OpenTrace::open(&archive, selection)?);
+                }
+                Err(error) => return Err(error.into()),
             }
             let error = match recording(path) {
                 Ok(Some(trace)) => return Ok(OpenTrace::of_trace(path, trace, selection)?),
@@ -50,6 +68,11 @@ pub(super) fn open(path: &Path, selection: &Selection) -> Result<OpenTrace, Open
         }
         opened => Ok(opened?),
     }
+}
+
+/// Returns the archive of the capture whose NAME.nettrace is at `path`.
+fn beside(path: &Path) -> PathBuf {
+    file::trace_path(&path.with_extension(""))
 }
 
 fn may_be_recording(error: &TraceArchiveError) -> bool {

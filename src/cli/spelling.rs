@@ -25,8 +25,11 @@ fn option(text: &str) -> Option<String> {
         Some((name, value)) => (name, Some(value)),
         None => (name_and_value, None),
     };
+    // `-F99` and `-p12` are short options with their values.
+    let has_value = name.chars().nth(1).is_some_and(|c| c.is_ascii_digit());
+    let is_short = has_value && !text.starts_with("--");
     let is_word = name.len() > 1 && name.starts_with(|c: char| c.is_ascii_alphabetic());
-    is_word.then(|| {
+    (is_word && !is_short).then(|| {
         let name = name.to_ascii_lowercase();
         value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"))
     })
@@ -46,7 +49,12 @@ mod tests {
 
     #[test]
     fn values_short_options_and_the_command_stay() {
-        for line in ["x -h -V", "x -5 - a", "x collect A -- ls -Al --All"] {
+        for line in [
+            "x -h -V",
+            "x -5 - a",
+            "x -F99 -p12",
+            "x collect A -- ls -Al --All",
+        ] {
             let words: Vec<_> = line.split(' ').map(OsString::from).collect();
             assert_eq!(normalize(words.clone()), words);
         }

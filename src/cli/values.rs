@@ -2,13 +2,36 @@
 
 use std::time::Duration;
 
-/// Parses a number of seconds above 0.
+/// Parses a time above 0: seconds, a number with the unit `ms`, `s`, `m` or `h`, or as in dotnet-trace `[DD:]HH:MM[:SS]`.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse()
-        .ok()
-        .filter(|&seconds: &f64| seconds > 0.0)
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let mut units = units.into_iter();
+    let with_unit = units.find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+    let (number, unit) = with_unit.unwrap_or((text, 1.0));
+    let seconds: Option<f64> = match number.contains(':') && with_unit.is_none() {
+        true => clock_seconds(number),
+        false => number.parse().ok().map(|number: f64| number * unit),
+    };
+    seconds
+        .filter(|&seconds| seconds > 0.0)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "not a time: expected seconds above 0, such as 10 or 2.5".into())
+        .ok_or_else(|| {
+            "not a time: expected seconds above 0, such as 10 or 2.5, or 10s, 1m, 00:00:30".into()
+        })
+}
+
+/// Parses `HH:MM`, `HH:MM:SS` or `DD:HH:MM:SS`, as .NET's TimeSpan.
+fn clock_seconds(text: &str) -> Option<f64> {
+    let parts: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
+    let [days, hours, minutes, seconds] = match parts?[..] {
+        [hours, minutes] => [0, hours, minutes, 0],
+        [hours, minutes, seconds] => [0, hours, minutes, seconds],
+        [days, hours, minutes, seconds] => [days, hours, minutes, seconds],
+        _ => return None,
+    };
+    let is_clock = hours < 24 && minutes < 60 && seconds < 60;
+    let hours = f64::from(days) * 24.0 + f64::from(hours);
+    is_clock.then(|| (hours * 60.0 + f64::from(minutes)) * 60.0 + f64::from(seconds))
 }
 
 /// Parses a time in a trace, in seconds.

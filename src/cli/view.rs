@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use super::arguments::ViewOptions;
-use super::opened::{self, OpenError};
+use super::opened::{self, OpenError, path_of};
 use super::sandbox;
 use super::screen;
 use crate::event_trace;
@@ -27,7 +27,7 @@ pub(super) fn run(options: &ViewOptions) -> Result<(), OpenError> {
 }
 
 fn print_report(options: &ViewOptions) -> Result<(), OpenError> {
-    let trace = opened::open(&options.trace, &options.selection.selection())?;
+    let trace = opened::open(&path_of(&options.trace), &options.selection.selection())?;
     let mut text = Vec::new();
     let top = options.top.unwrap_or(TOP);
     let is_whole = options.full || options.top.is_some();
@@ -43,7 +43,7 @@ fn print_report(options: &ViewOptions) -> Result<(), OpenError> {
 }
 
 fn print_tree(options: &ViewOptions) -> Result<(), OpenError> {
-    let trace = opened::open(&options.trace, &options.selection.selection())?;
+    let trace = opened::open(&path_of(&options.trace), &options.selection.selection())?;
     let screen = screen::of(io::stdout()).filter(|_| !options.full);
     let fitting = screen.map(|screen| screen.size.height.saturating_sub(TREE_MARGIN).max(TOP));
     let rows = Rows {
@@ -70,9 +70,10 @@ fn print_events(options: &ViewOptions) -> Result<(), OpenError> {
         process: process.as_deref(),
         selection: &selection,
     };
-    let printed = match event_trace::open(&options.trace)? {
+    let path = path_of(&options.trace);
+    let printed = match event_trace::open(&path)? {
         Some(trace) => events::view_stream(&trace, wanted, &mut out),
-        None => events::view(&options.trace, wanted, &mut out),
+        None => events::view(&path, wanted, &mut out),
     };
     let printed = printed.and_then(|()| out.flush().map_err(ViewError::Print));
     match printed {

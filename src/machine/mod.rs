@@ -45,9 +45,10 @@ pub use open_files::ENOUGH_OPEN_FILES;
 pub use owner::Owner;
 pub use priority::{raise_thread_priority, reset_thread_priority};
 pub use proc_fs::{
-    ProcError, arguments, boot_id, command_line, container, control_group, environment, exists,
-    file_owner, has_other_clock, is_running, is_stopped, namespace_pid, new_namespace_threads,
-    pids, start_ticks, thread_group, thread_names, threads, why_unreadable, with_descendants,
+    ProcError, arguments, boot_id, command_line, container, control_group, cpu_ticks, environment,
+    exists, file_owner, has_other_clock, is_running, is_stopped, namespace_pid,
+    new_namespace_threads, pids, process_name, start_ticks, thread_group, thread_names, threads,
+    why_unreadable, with_descendants,
 };
 pub use recording_files::RecordingFiles;
 pub use rows::JitProcesses;

@@ -104,6 +104,19 @@ pub(super) fn comm(pid: Pid, tid: Tid) -> Result<Vec<u8>, ProcError> {
     Ok(name)
 }
 
+/// Returns the name of a process, that of its first thread, or `None` if it has ended.
+#[must_use]
+pub fn process_name(pid: Pid) -> Option<String> {
+    let name = comm(pid, Tid(pid.0)).ok()?;
+    Some(String::from_utf8_lossy(&name).into_owned())
+}
+
+/// Returns the CPU time of a process, in clock ticks, or `None` if it has ended.
+#[must_use]
+pub fn cpu_ticks(pid: Pid) -> Option<u64> {
+    process::cpu_ticks(pid.0)
+}
+
 /// Returns the arguments of a process, joined by spaces. Empty if they cannot be read.
 #[must_use]
 pub fn command_line(pid: Pid) -> Vec<u8> {

@@ -273,6 +273,13 @@ pub(crate) fn json_text(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Quotes words as a line for a shell.
+#[must_use]
+pub(crate) fn shell_line(words: impl Iterator<Item = impl AsRef<str>>) -> String {
+    let words: Vec<_> = words.map(|word| shell_word(word.as_ref())).collect();
+    words.join(" ")
+}
+
 /// Quotes a string as one word for a shell, if necessary.
 #[must_use]
 pub(crate) fn shell_word(text: &str) -> String {

@@ -58,6 +58,14 @@ impl UtcTime {
             self.year, self.month, self.day, self.hour, self.minute, self.second, self.millisecond
         )
     }
+
+    /// Formats the time as in `20260102_030405`, for names of files.
+    pub(crate) fn compact(&self) -> String {
+        format!(
+            "{:04}{:02}{:02}_{:02}{:02}{:02}",
+            self.year, self.month, self.day, self.hour, self.minute, self.second
+        )
+    }
 }
 
 /// Returns year, month and day of a number of days after the start of 1970.

@@ -18,5 +18,6 @@ pub use memory::ProcessMemory;
 pub use reader::Reader;
 pub use root::{Root, executable};
 pub use status::{
-    environment_addresses, file_owner, has_other_clock, mount_namespace, namespace_pid, start_ticks,
+    cpu_ticks, environment_addresses, file_owner, has_other_clock, mount_namespace, namespace_pid,
+    start_ticks,
 };

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::output::sanitize::shell_word;
+use crate::output::sanitize::shell_line;
 
 /// Returns the command line, quoted for a shell.
 pub(super) fn own() -> String {
@@ -20,8 +20,8 @@ fn quoted(words: impl IntoIterator<Item = OsString>) -> String {
         }
         rest => (Vec::new(), rest),
     };
-    let rest = rest.iter().map(|word| shell_word(&word.to_string_lossy()));
-    start.into_iter().chain(rest).collect::<Vec<_>>().join(" ")
+    let rest = rest.iter().map(|word| word.to_string_lossy().into_owned());
+    shell_line(start.into_iter().chain(rest))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub use finding::{Finding, REPORT, TRACE};
 pub use methods::MethodSummary;
 pub use modules::ModuleSummary;
 pub use processes::ProcessSummary;
-pub(crate) use processes::is_program;
+pub(crate) use processes::{is_program, program_of};
 pub use programs::ProgramSummary;
 pub use runtimes::{
     AllocationRow, AllocationSummary, EventCount, ExceptionRow, ExceptionSummary, GcSummary,

@@ -38,7 +38,7 @@ impl ProcessSummary {
 }
 
 /// Returns the name of the program of a process.
-pub(super) fn program_of<'a>(name: &'a str, command_line: &'a str) -> &'a str {
+pub(crate) fn program_of<'a>(name: &'a str, command_line: &'a str) -> &'a str {
     let (_, hosted) = programs(command_line);
     hosted.unwrap_or(name)
 }

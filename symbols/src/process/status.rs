@@ -16,6 +16,13 @@ pub fn start_ticks(pid: i32) -> Option<u64> {
     Some(ticks)
 }
 
+/// Returns the CPU time of a process and its ended threads, in clock ticks, or `None` if it has ended.
+#[must_use]
+pub fn cpu_ticks(pid: i32) -> Option<u64> {
+    let [user, system] = stat_fields(pid, [14, 15])?;
+    user.checked_add(system)
+}
+
 /// Returns the addresses of the initial environment in the memory of a process: `NAME=value`
 /// strings, each with a trailing NUL.
 ///
