@@ -75,7 +75,7 @@ fn command_and_its_children_from_the_first_instruction() {
         "echo to stdout; echo to stderr >&2; ({BURN}) & (sh -c '{BURN}') & ({BURN}) & wait; exit 7"
     );
     let (directory, finished) = collect(&["run", "-quiet", "--", "sh", "-c", &script]);
-    let finished = finished.expect_success();
+    assert_eq!(finished.status.code(), Some(7));
     assert_eq!(finished.stdout, "to stdout\n");
     assert_eq!(finished.stderr, "to stderr\n");
     let saved = Saved::open(directory, "run");
@@ -123,13 +123,13 @@ fn start_of_a_command_is_sampled() {
 #[test]
 fn end_of_a_command_is_reported() {
     need_capture!();
-    for (end, reported) in [
-        ("exit 7", "exit status 7"),
-        ("kill -KILL $$", "killed by signal 9"),
+    for (end, status, reported) in [
+        ("exit 7", 7, "exit status 7"),
+        ("kill -KILL $$", 137, "killed by signal 9"),
     ] {
         let (directory, finished) =
             collect(&["run", "--", "sh", "-c", &format!("echo own; {BURN}; {end}")]);
-        let finished = finished.expect_success();
+        assert_eq!(finished.status.code(), Some(status));
         assert!(finished.stderr.contains(reported), "{}", finished.stderr);
         assert!(finished.stdout.starts_with("own\n"), "{}", finished.stdout);
         Saved::open(directory, "run");

@@ -185,7 +185,7 @@ fn a_capture_without_a_name_has_that_of_its_program() {
         "--",
         "sh",
         "-c",
-        "timeout 0.2 sha256sum /dev/zero",
+        "timeout 0.2 sha256sum /dev/zero; true",
     ];
     in_directory(&directory, &command).expect_success();
     let names = support::file_names(directory.path());

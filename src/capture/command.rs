@@ -1,6 +1,7 @@
 //! The command of `collect NAME -- COMMAND`: perfcollect starts it, samples it, and never kills it.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -68,8 +69,8 @@ impl Command {
         self.end.as_ref().map(AsFd::as_fd)
     }
 
-    /// Waits up to `limit` for the end of the command. Returns its exit status, if it ended.
-    pub fn ended_within(&mut self, limit: Duration) -> Option<String> {
+    /// Waits up to `limit` for the end of the command. Returns how it ended, if it did.
+    pub fn ended_within(&mut self, limit: Duration) -> Option<CommandEnd> {
         let start = Instant::now();
         loop {
             let ended = self.ended();
@@ -80,20 +81,62 @@ impl Command {
         }
     }
 
-    /// Returns the exit status, if the command has ended.
-    pub fn ended(&mut self) -> Option<String> {
+    /// Returns how the command ended, if it did.
+    pub fn ended(&mut self) -> Option<CommandEnd> {
         match self.child.try_wait() {
-            Ok(status) => status.map(describe),
+            Ok(status) => status.map(|status| CommandEnd::new(Some(status))),
             // perfcollect was started with SIGCHLD ignored, so the kernel keeps no status.
-            Err(_) => Some("exit status unknown".into()),
+            Err(_) => Some(CommandEnd::new(None)),
         }
     }
 }
 
-fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => format!("killed by signal {signal}"),
-        (None, None) => status.to_string(),
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandEnd {
+    /// `None` if it is unknown.
+    status: Option<ExitStatus>,
+    /// Whether the capture ended before, by a signal or its limit.
+    is_after_capture: bool,
+}
+
+impl CommandEnd {
+    fn new(status: Option<ExitStatus>) -> Self {
+        Self {
+            status,
+            is_after_capture: false,
+        }
+    }
+
+    /// Returns the same for a command that ended when the capture did, such as by the same Ctrl-C.
+    pub(super) fn after_capture(self) -> Self {
+        Self {
+            is_after_capture: true,
+            ..self
+        }
+    }
+
+    /// Returns the exit status as a shell does: 128 and the number of the signal that killed the command. It
+    /// is 0 if it is unknown, or if the capture ended before.
+    #[must_use]
+    pub fn exit_status(self) -> u8 {
+        let status = self.status.filter(|_| !self.is_after_capture);
+        let status = status.unwrap_or_default();
+        let signal = status.signal().map(|signal| 128 + signal);
+        let code = status.code().or(signal).unwrap_or_default();
+        u8::try_from(code).unwrap_or(u8::MAX)
+    }
+}
+
+impl fmt::Display for CommandEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(status) = self.status else {
+            return f.write_str("exit status unknown");
+        };
+        match (status.code(), status.signal()) {
+            (Some(code), _) => write!(f, "exit status {code}"),
+            (None, Some(signal)) => write!(f, "killed by signal {signal}"),
+            (None, None) => status.fmt(f),
+        }
     }
 }

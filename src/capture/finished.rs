@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::PathBuf;
 
+use super::command::CommandEnd;
 use super::error::CaptureError;
 use super::notable::notable_losses;
 use crate::machine::Machine;
@@ -24,7 +25,7 @@ pub enum End {
     /// The time limit.
     Limit,
     /// The command ended, with this status.
-    Command(String),
+    Command(CommandEnd),
     /// All processes of the target ended.
     TargetGone,
     /// The files reached the limit of their size, or the trace may not fit on the disk.

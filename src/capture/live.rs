@@ -243,7 +243,7 @@ pub fn run(
         _ => command.ended(),
     });
     let end = match (end, status) {
-        (End::Signal | End::Limit, Some(status)) => End::Command(status),
+        (End::Signal | End::Limit, Some(command)) => End::Command(command.after_capture()),
         (end, _) => end,
     };
     let still_runs = !matches!(end, End::Command(_));

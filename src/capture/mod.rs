@@ -33,7 +33,7 @@ mod thread_waits;
 pub mod usage;
 mod weight;
 
-pub use command::{Command, CommandError};
+pub use command::{Command, CommandEnd, CommandError};
 pub use conversion::{ConvertRequest, convert};
 pub(crate) use conversion::{choose_events, left_out, one_of_several};
 pub use disk_budget::DiskBudget;

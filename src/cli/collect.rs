@@ -58,7 +58,8 @@ pub(super) enum CollectError {
     Profile(#[from] ProfileError),
 }
 
-pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
+/// Captures and writes a trace. Returns the exit status: that of the command, if it ended.
+pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
     if options.background {
         // Closing the terminal, or Ctrl-C in it, must not stop the capture.
         let _ = rustix::process::setsid();
@@ -161,7 +162,12 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         beside_command: !options.command.is_empty(),
         settings: &settings,
     };
-    Ok(wanted.make(capture, &signals)?)
+    let status = match &capture.end {
+        End::Command(end) => end.exit_status(),
+        _ => 0,
+    };
+    wanted.make(capture, &signals)?;
+    Ok(status)
 }
 
 fn request(

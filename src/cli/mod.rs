@@ -48,14 +48,18 @@ use line::Line;
 use crate::download;
 use crate::output::sanitize::is_unprintable;
 
-/// Runs a command. Returns exit status 0 for success, 1 for failure and 2 for an invalid command line.
+/// Runs a command. Returns exit status 0 for success, 1 for failure and 2 for an invalid command line, and that of the
+/// command that was captured.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let Line { words, arguments } = match Line::parse(arguments) {
         Ok(line) => line,
         Err(status) => return status,
     };
     let result = match &arguments.action {
-        Action::Collect(options) => collect::run(options).map_err(|error| error.to_string()),
+        Action::Collect(options) => match collect::run(options) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error.to_string()),
+        },
         Action::Start(options) => {
             background::start(options, &words).map_err(|error| error.to_string())
         }

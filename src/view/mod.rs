@@ -4,6 +4,7 @@ pub mod archive;
 mod call_tree;
 mod code_rows;
 pub mod events;
+mod fitted;
 mod method;
 mod notices;
 mod opened;

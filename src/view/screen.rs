@@ -6,6 +6,7 @@ use std::hash::Hash;
 use std::io::{self, Write};
 use std::path::Path;
 
+use super::fitted::fitted;
 use super::report::{percent, short};
 use super::{code_rows, count, quality};
 use crate::output::NameStyle;
@@ -25,6 +26,8 @@ const MAX_PROCESSES: usize = 3;
 const MIN_PROCESS: u64 = 100;
 /// Share of the samples (0.1 %) below which a method is not shown.
 const MIN_ROW: u64 = 1000;
+/// Column of the names in the table of code.
+const NAME_COLUMN: usize = 11;
 /// Part of the lines for findings.
 const FINDING_LINES: usize = 11;
 /// Indentation of the lines of a finding after its first.
@@ -85,7 +88,7 @@ pub fn print(
     let left = left.saturating_sub(taken + 1);
     if left > 2 && summary.samples > 0 {
         lines.push(String::new());
-        lines.extend(code(summary, left - 2));
+        lines.extend(code(summary, left - 2, width));
     }
     for (row, line) in lines.iter().enumerate() {
         // A command must be whole to be copied.
@@ -188,14 +191,15 @@ fn grouped<'a, R, K: Eq + Hash>(
     groups
 }
 
-/// Returns a command line without the directory of its program.
+/// Returns a command line without the directories of its program and its assemblies.
 fn arguments(command_line: &str) -> String {
-    let (program, rest) = match command_line.split_once(' ') {
-        Some((program, rest)) => (program, rest),
-        None => (command_line, ""),
-    };
-    let file = program.rsplit('/').next().unwrap_or(program);
-    short(format!("{file} {rest}").trim_end())
+    let words = command_line.split(' ').enumerate();
+    let words = words.map(|(at, word)| match at == 0 || word.ends_with(".dll") {
+        true => word.rsplit('/').next().unwrap_or(word),
+        false => word,
+    });
+    let words: Vec<&str> = words.collect();
+    short(&words.join(" "))
 }
 
 /// Cuts a line at the width of the screen, with a sign that there is more.
@@ -266,7 +270,7 @@ pub(super) fn command(finding: &Finding, trace: Option<&str>) -> Option<String> 
 }
 
 /// Returns the table of code: the user's, if there is any with a name.
-fn code(summary: &Summary, rows: usize) -> Vec<String> {
+fn code(summary: &Summary, rows: usize, width: usize) -> Vec<String> {
     let own = &summary.shares.own_methods;
     let mut lines = Vec::new();
     if own.is_empty() {
@@ -289,10 +293,13 @@ fn code(summary: &Summary, rows: usize) -> Vec<String> {
     methods.retain(|(_, samples, _)| samples.saturating_mul(MIN_ROW) >= summary.samples);
     lines.extend(methods.iter().take(rows).map(|(row, samples, _)| {
         format!(
-            "{:>9}  {}!{}",
+            "{:>9}  {}",
             percent(*samples, summary.samples),
-            short(&row.module),
-            short(&NameStyle::Short.of_method(&row.name))
+            fitted(
+                &short(&row.module),
+                &short(&NameStyle::Short.of_method(&row.name)),
+                width.saturating_sub(NAME_COLUMN)
+            )
         )
     }));
     lines
