@@ -31,17 +31,12 @@ const CALLERS: [(&str, &[&str]); 19] = [
     ("main.main.func1", &["runtime.goexit"]),
     ("main.channelCaller.func1", &["runtime.goexit"]),
     ("main.deepCaller.func1", &["runtime.goexit"]),
-    (
-        "main.descend",
-        &["main.descend", "main.deepCaller.func1", TOO_DEEP],
-    ),
+    ("main.descend", &["main.descend", "main.deepCaller.func1"]),
     ("main.main", &["runtime.main"]),
     ("runtime.main", &["runtime.goexit"]),
     ("runtime.mstart0", &["runtime.mstart"]),
     ("runtime.mstart1", &["runtime.mstart0"]),
 ];
-/// The callchain of the kernel, which has at most 127 addresses, is used on other stacks.
-const TOO_DEEP: &str = "[truncated: too deep]";
 
 /// Compiles the program in a directory: `whole`, and `callers` without symbols.
 fn compile(directory: &Path, has_c: bool, mode: &str) {
@@ -115,13 +110,15 @@ fn is_go(frame: &str) -> bool {
     frame.starts_with("callers+0x") || package.is_some_and(|package| !package.contains('_'))
 }
 
-/// Asserts that functions have only the callers that call them.
+/// Asserts that functions have only the callers that call them. The stack copy may end before a caller, and so may
+/// the kernel's callchain, which is used on other stacks.
 #[track_caller]
 fn expect_callers(saved: &Saved) {
     for stack in saved.stacks.keys() {
         for (caller, function) in stack.iter().zip(&stack[1..]) {
             let known = CALLERS.iter().find(|(name, _)| name == function);
-            if let Some((_, callers)) = known {
+            let is_cut = caller.starts_with("[truncated");
+            if let Some((_, callers)) = known.filter(|_| !is_cut) {
                 assert!(callers.contains(&caller.as_str()), "{stack:?}");
             }
         }
