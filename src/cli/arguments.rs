@@ -273,8 +273,12 @@ pub(super) struct RecordingOptions {
 pub(super) struct ConvertOptions {
     #[command(flatten)]
     pub(super) source: RecordingOptions,
-    /// Name of the trace [default: the name of the recording]
-    #[arg(short, long, value_name = "NAME")]
+    /// Name of the trace [default: the name of the recording], or one file for another viewer
+    ///
+    /// The suffix of the file says which: .speedscope.json, .pb.gz or .pprof (pprof), .firefox.json or .profile.json
+    /// (Firefox Profiler, Perfetto), .folded, .svg (flame graph), .chromium.json (as of dotnet-trace), .csv (functions).
+    /// Those of JSON and .folded may end in .gz.
+    #[arg(short, long, value_name = "NAME|FILE")]
     pub(super) output: Option<PathBuf>,
     /// Event whose samples to import [default: the one that best measures CPU time]
     #[arg(long, value_name = "EVENT")]
@@ -283,6 +287,8 @@ pub(super) struct ConvertOptions {
     pub(super) names: SymbolOptions,
     #[command(flatten)]
     pub(super) results: OutputOptions,
+    #[command(flatten)]
+    pub(super) selection: SelectionOptions,
 }
 
 /// Print the samples of a perf.data recording as `perf script` does.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::arguments::ConvertOptions;
 use super::convert_error::ConvertError;
+use super::convert_export::ExportRequest;
 use super::convert_trace;
 use super::log::{LogLines, Runtimes};
 use super::outputs::OutputRequest;
@@ -13,6 +14,7 @@ use super::recorded::RecordedRequest;
 use super::sandbox::{self, directory_of};
 use super::trace_files::Paths;
 use crate::capture::{self, Signals};
+use crate::event_trace;
 use crate::perf_data::{self, Source};
 
 pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
@@ -24,8 +26,12 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         .output
         .clone()
         .unwrap_or_else(|| default_name(options));
-    let paths = Paths::checked(&output, options.results)?;
-    if paths.is_one(&source.recording) {
+    let export = ExportRequest::of(options, &output)?;
+    let is_itself = match &export {
+        Some(export) => export.is_file(&source.recording),
+        None => Paths::checked(&output, options.results)?.is_one(&source.recording),
+    };
+    if is_itself {
         let path = source.recording.display().to_string();
         return Err(ConvertError::Itself(path));
     }
@@ -38,6 +44,11 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         let signals = Arc::clone(&signals);
         Arc::new(move || signals.pending())
     };
+    if let Some(export) = &export
+        && let Some(trace) = event_trace::open(&source.recording)?
+    {
+        return export.write(trace, &signals);
+    }
     let opened = perf_data::source(&source.recording, cancelled);
     if signals.pending() {
         return Err(ConvertError::Stopped);
@@ -62,6 +73,17 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         beside_command: false,
         settings: &no_settings,
     };
+    if let Some(export) = export {
+        let trace = match opened? {
+            Source::Trace(file) => convert_trace::read(options, file, &reporter, &signals)?.0,
+            Source::Recording(opened) => {
+                let (capture, _siblings) = request.capture(*opened, &mut reporter)?;
+                outputs(&reporter, options.names.download()).symbolized(capture, &signals)?
+            }
+            Source::Text(text) => request.text(&text, &reporter)?,
+        };
+        return export.write(trace, &signals);
+    }
     match opened? {
         Source::Trace(trace) => convert_trace::run(options, &output, trace, &signals),
         Source::Recording(opened) => {

@@ -7,6 +7,7 @@ use thiserror::Error;
 use super::recording_options::UnusablePath;
 use super::write_error::WriteError;
 use crate::capture::CaptureError;
+use crate::event_trace::EventTraceError;
 use crate::output::file::OutputError;
 use crate::perf_data::OpenRecordingError;
 use crate::perf_text::{TextError, WrittenError};
@@ -40,6 +41,20 @@ pub(super) enum ConvertError {
         "{0} is the recording itself, which its trace would replace: choose another name with -o"
     )]
     Itself(String),
+    #[error(
+        "{0} is for a file for another viewer: name it with -o, such as -o app.speedscope.json or -o app.pb.gz"
+    )]
+    OnlyExport(&'static str),
+    #[error(
+        "-perfdata and -json are for a trace, not for a file for another viewer: run convert twice"
+    )]
+    OnlyTrace,
+    #[error(transparent)]
+    Stream(#[from] EventTraceError),
+    #[error(transparent)]
+    Selection(ViewError),
+    #[error("cannot print what was written: {0}")]
+    Print(io::Error),
     #[error("stopped by a signal")]
     Stopped,
     #[error("{path} contains no samples of a running process{why}; nothing was written")]

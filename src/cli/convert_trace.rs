@@ -23,31 +23,8 @@ pub(super) fn run(
     signals: &Signals,
 ) -> Result<(), ConvertError> {
     let path = &options.source.recording;
-    let archive = TraceArchive::from_file(path, file)?;
-    let summary = archive.summary()?;
-    let is_chosen = |event: &String| *event == summary.info.event;
-    if summary.samples == 0 || !options.event.as_ref().is_none_or(is_chosen) {
-        return Err(ConvertError::NoSamples {
-            path: path.display().to_string(),
-            why: match &options.event {
-                Some(event) => format!(" with the event {event}"),
-                None => String::new(),
-            },
-        });
-    }
     let reporter = Reporter::new(options.results.quiet || options.results.json);
-    let cancel = || signals.pending();
-    let trace = reporter.during("Reading the trace", &|| None, || {
-        let written = perf_text::read_written(&archive, &summary, &cancel);
-        written.map(|written| written.trace)
-    });
-    if signals.pending() {
-        return Err(ConvertError::Stopped);
-    }
-    let mut trace = trace.map_err(|source| ConvertError::Trace {
-        path: path.display().to_string(),
-        source,
-    })?;
+    let (mut trace, summary) = read(options, file, &reporter, signals)?;
     match events::streams(path) {
         Ok(streams) => trace.events = streams,
         Err(ViewError::NoEvents) => {}
@@ -69,6 +46,40 @@ pub(super) fn run(
     let about = (&*end, 0, Runtimes::default());
     let written = wanted.write_with(&trace, || summary.of_same_samples(&trace), about, signals)?;
     Ok(wanted.print(&written)?)
+}
+
+/// Reads the samples of a trace.
+pub(super) fn read(
+    options: &ConvertOptions,
+    file: File,
+    reporter: &Reporter,
+    signals: &Signals,
+) -> Result<(Trace, Summary), ConvertError> {
+    let path = &options.source.recording;
+    let archive = TraceArchive::from_file(path, file)?;
+    let summary = archive.summary()?;
+    let is_chosen = |event: &String| *event == summary.info.event;
+    if summary.samples == 0 || !options.event.as_ref().is_none_or(is_chosen) {
+        return Err(ConvertError::NoSamples {
+            path: path.display().to_string(),
+            why: match &options.event {
+                Some(event) => format!(" with the event {event}"),
+                None => String::new(),
+            },
+        });
+    }
+    let cancel = || signals.pending();
+    let written = reporter.during("Reading the trace", &|| None, || {
+        perf_text::read_written(&archive, &summary, &cancel)
+    });
+    if signals.pending() {
+        return Err(ConvertError::Stopped);
+    }
+    let written = written.map_err(|source| ConvertError::Trace {
+        path: path.display().to_string(),
+        source,
+    })?;
+    Ok((written.trace, summary))
 }
 
 /// Returns the notice about the origin of the trace, and what it does not have.

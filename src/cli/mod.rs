@@ -7,6 +7,7 @@ mod capture_files;
 mod collect;
 mod convert;
 mod convert_error;
+mod convert_export;
 mod convert_trace;
 mod downloads;
 mod event_options;

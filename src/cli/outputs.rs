@@ -55,6 +55,27 @@ impl OutputRequest<'_> {
         let spool_bytes = capture.raw_trace.bytes;
         let runtimes = Runtimes::of(&capture);
         let unwritten = std::mem::take(&mut capture.unwritten);
+        let trace = self.symbolized(capture, signals);
+        let trace = trace.map_err(|error| self.kept(error, &unwritten))?;
+        let written = self
+            .write(&trace, (&end, spool_bytes, runtimes), signals)
+            .map_err(|error| self.kept(error, &unwritten))?;
+        // `stop` prints what was printed when the spool is gone.
+        let printed = self.print(&written);
+        let removed = self.spooled.map(|(_, working)| (working, working.remove()));
+        if let Some((working, Err(error))) = removed {
+            let path = working.spool_path().display().to_string();
+            eprintln!("cannot remove {}: {error}", OneLine(&path));
+        }
+        printed
+    }
+
+    /// Symbolizes a capture, with debug files from servers if they are wanted.
+    pub(super) fn symbolized(
+        &self,
+        mut capture: Capture,
+        signals: &Signals,
+    ) -> Result<Trace, WriteError> {
         if self.download {
             let wanted = symbolize::without_symbols(&capture, &self.naming);
             let cancel = || stopped(signals);
@@ -67,18 +88,7 @@ impl OutputRequest<'_> {
         let trace = self.reporter.during("Symbolizing", &|| None, || {
             symbolize::symbolize(capture, &self.naming, &|| stopped(signals))
         });
-        let trace = trace.map_err(|Cancelled| self.kept(WriteError::Stopped, &unwritten))?;
-        let written = self
-            .write(&trace, (&end, spool_bytes, runtimes), signals)
-            .map_err(|error| self.kept(error, &unwritten))?;
-        // `stop` prints what was printed when the spool is gone.
-        let printed = self.print(&written);
-        let removed = self.spooled.map(|(_, working)| (working, working.remove()));
-        if let Some((working, Err(error))) = removed {
-            let path = working.spool_path().display().to_string();
-            eprintln!("cannot remove {}: {error}", OneLine(&path));
-        }
-        printed
+        trace.map_err(|Cancelled| WriteError::Stopped)
     }
 
     /// Writes the files of a trace.

@@ -239,7 +239,8 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     }
 }
 
-fn write_file(
+/// Writes a file until a signal comes.
+pub(super) fn write_file(
     file: &mut OutputFile,
     signals: &Signals,
     write: impl FnOnce(BufWriter<CancellableWriter<'_, &mut OutputFile>>) -> Result<(), ArchiveError>,

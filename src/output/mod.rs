@@ -9,6 +9,7 @@
 //!        ├─ stack_views ┬ folded ── stacks.folded ─┤
 //!        │  call_tree  └─ flame_graph ─ .svg ──────┼─ archive, deflate ── NAME.trace.zip (file)
 //!        ├─ summary ─────────────── summary.json ──┘
+//!        ├─ exports ─────────────── FILE (one, for another viewer)
 //!        ├─ nettrace ────────────── NAME.nettrace (file)
 //!        └─ perf_data ───────────── NAME.perf.data (file) and NAME.perf.symbols (directory)
 //! ```
@@ -21,6 +22,7 @@ mod directory;
 pub mod event_directory;
 pub(crate) mod event_json;
 mod event_threads;
+pub mod exports;
 pub mod file;
 pub mod flame_graph;
 pub mod folded;

@@ -280,6 +280,16 @@ pub(crate) fn shell_line(words: impl Iterator<Item = impl AsRef<str>>) -> String
     words.join(" ")
 }
 
+/// Escapes a text for CSV, for programs that take some text for formulas.
+#[must_use]
+pub(crate) fn csv_text(text: &str) -> Cow<'_, str> {
+    let text = terminal(text);
+    match text.starts_with(['=', '+', '-', '@']) {
+        true => format!("'{text}").into(),
+        false => text,
+    }
+}
+
 /// Quotes a string as one word for a shell, if necessary.
 #[must_use]
 pub(crate) fn shell_word(text: &str) -> String {

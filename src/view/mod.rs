@@ -20,7 +20,7 @@ mod tree;
 use std::io::{self, Write};
 
 pub use archive::ViewError;
-pub use opened::OpenTrace;
+pub use opened::{OpenTrace, select};
 pub use table::TableFormat;
 pub use tables::{ReportKind, print_table};
 pub use tree::view_tree;

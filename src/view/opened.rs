@@ -157,6 +157,15 @@ impl OpenTrace {
     }
 }
 
+/// Drops what is not selected from a trace.
+///
+/// # Errors
+/// No sample is selected.
+pub fn select(trace: &mut Trace, selection: &Selection) -> Result<(), ViewError> {
+    let whole = Summary::new(trace);
+    OpenTrace::apply(selection, trace, &whole).map(drop)
+}
+
 /// Returns an error that says what could be selected.
 fn nothing_selected(whole: &Summary) -> ViewError {
     let info = &whole.info;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
-use crate::output::sanitize::{json_text, terminal};
+use crate::output::sanitize::{csv_text, json_text, terminal};
 
 /// Format of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -43,12 +43,10 @@ impl Cell {
         }
     }
 
-    /// Returns the text for programs that take some text for formulas.
     fn csv(&self) -> String {
-        let text = self.text();
-        match self.is_text() && text.starts_with(['=', '+', '-', '@']) {
-            true => format!("'{text}"),
-            false => text,
+        match self {
+            Self::Text(text) => csv_text(text).into_owned(),
+            _ => self.text(),
         }
     }
 

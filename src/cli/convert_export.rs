@@ -1,0 +1,111 @@
+//! `perfcollect convert FILE -o X.pb.gz`: a recording or trace as one file for another viewer.
+
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::OneLine;
+use super::arguments::ConvertOptions;
+use super::convert_error::ConvertError;
+use super::progress::Reporter;
+use super::trace_files::{stopped, write_file};
+use super::write_error::WriteError;
+use crate::capture::Signals;
+use crate::output::exports::{self, Export};
+use crate::output::file::check_name;
+use crate::output::output_file::OutputFile;
+use crate::selection::Selection;
+use crate::trace::Trace;
+use crate::view;
+
+/// A file to write for another viewer.
+pub(super) struct ExportRequest<'a> {
+    options: &'a ConvertOptions,
+    path: &'a Path,
+    export: Export,
+    /// Name of the file without its suffix.
+    title: String,
+    selection: Selection,
+}
+
+impl<'a> ExportRequest<'a> {
+    /// Returns what the options ask for: `None` is a trace.
+    pub(super) fn of(
+        options: &'a ConvertOptions,
+        path: &'a Path,
+    ) -> Result<Option<Self>, ConvertError> {
+        let selection = options.selection.selection();
+        let Some((export, title)) = Export::of(path) else {
+            return match selection.is_whole() {
+                true => Ok(None),
+                false => Err(ConvertError::OnlyExport("a part of a trace")),
+            };
+        };
+        if options.results.perfdata || options.results.json {
+            return Err(ConvertError::OnlyTrace);
+        }
+        check_name(path)?;
+        OutputFile::check(path, options.results.force)?;
+        Ok(Some(Self {
+            options,
+            path,
+            export,
+            title,
+            selection,
+        }))
+    }
+
+    /// Returns whether the output is this file.
+    pub(super) fn is_file(&self, file: &Path) -> bool {
+        let identity = |path: &Path| {
+            let metadata = path.metadata().ok()?;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        identity(self.path).is_some_and(|output| identity(file) == Some(output))
+    }
+
+    /// Writes what is selected of a trace.
+    pub(super) fn write(&self, mut trace: Trace, signals: &Signals) -> Result<(), ConvertError> {
+        let results = self.options.results;
+        if !self.selection.is_whole() {
+            view::select(&mut trace, &self.selection).map_err(ConvertError::Selection)?;
+        }
+        if trace.samples.is_empty() {
+            let path = self.options.source.recording.display().to_string();
+            let why = String::new();
+            return Err(ConvertError::NoSamples { path, why });
+        }
+        let mut file = OutputFile::create(self.path, results.force)?;
+        let reporter = Reporter::new(results.quiet);
+        reporter.during("Writing", &|| None, || {
+            write_file(&mut file, signals, |mut out| {
+                let names = results.names();
+                self.export.write(&trace, names, &self.title, &mut out)?;
+                Ok(out.flush()?)
+            })
+        })?;
+        if let Some(error) = trace.samples.read_error() {
+            return Err(WriteError::Unread(error.to_string()).into());
+        }
+        if stopped(signals) {
+            return Err(ConvertError::Stopped);
+        }
+        file.commit()?;
+        match results.quiet {
+            true => Ok(()),
+            false => self.print(&trace),
+        }
+    }
+
+    /// Prints what was written, and of what quality it is.
+    fn print(&self, trace: &Trace) -> Result<(), ConvertError> {
+        let quality = exports::quality_lines(trace);
+        let path = self.path.display().to_string();
+        let (path, viewer) = (OneLine(&path), self.export.viewer());
+        let mut text = format!("Saved to {path} ({viewer})\n");
+        for line in quality {
+            text.push_str(&format!("  {}\n", OneLine(&line)));
+        }
+        super::print(text.as_bytes()).map_err(ConvertError::Print)
+    }
+}

@@ -1,0 +1,152 @@
+//! Exports: a trace in one file for another viewer, chosen by the suffix of the file's name.
+//!
+//! Each writer streams the samples of the trace. In memory are tables with a row per function and per
+//! stack, and at most [`tracks::MAX_BATCH`] samples.
+//!
+//! ```text
+//!         ┌ calls: functions, call tree ┐
+//! Trace ──┼ tracks: samples by thread ──┼─ speedscope, pprof, firefox, chromium, functions (CSV)
+//!         ├ quality: losses as lines ───┘
+//!         └ stack_views ─────────────────── folded, SVG
+//! ```
+
+mod calls;
+mod chromium;
+mod firefox;
+mod firefox_threads;
+mod functions;
+mod json;
+mod modules;
+mod pprof;
+mod protobuf;
+mod quality;
+mod speedscope;
+mod tracks;
+mod weights;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::short_name::NameStyle;
+use super::stack_views::StackViews;
+use crate::trace::Trace;
+
+pub use quality::lines as quality_lines;
+
+/// Level of compression. Higher ones take several times as long and save a tenth.
+const LEVEL: Compression = Compression::new(2);
+
+/// A format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Speedscope,
+    Pprof,
+    Firefox,
+    Folded,
+    Svg,
+    Chromium,
+    Csv,
+}
+
+/// Suffixes of file names, and whether the file is compressed.
+const SUFFIXES: [(&str, Format, bool); 14] = [
+    (".speedscope.json", Format::Speedscope, false),
+    (".speedscope.json.gz", Format::Speedscope, true),
+    (".pb.gz", Format::Pprof, true),
+    (".pprof", Format::Pprof, true),
+    (".firefox.json", Format::Firefox, false),
+    (".firefox.json.gz", Format::Firefox, true),
+    (".profile.json", Format::Firefox, false),
+    (".profile.json.gz", Format::Firefox, true),
+    (".folded", Format::Folded, false),
+    (".folded.gz", Format::Folded, true),
+    (".svg", Format::Svg, false),
+    (".chromium.json", Format::Chromium, false),
+    (".chromium.json.gz", Format::Chromium, true),
+    (".csv", Format::Csv, false),
+];
+
+/// A format of exports, and whether the file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Export {
+    format: Format,
+    is_compressed: bool,
+}
+
+impl Export {
+    /// Returns the export that a file name asks for, and the name without the suffix.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<(Self, String)> {
+        let name = path.file_name()?.to_string_lossy();
+        SUFFIXES
+            .iter()
+            .find_map(|&(suffix, format, is_compressed)| {
+                let at = name.len().checked_sub(suffix.len()).filter(|at| *at > 0)?;
+                let end = name.get(at..)?;
+                let export = Self {
+                    format,
+                    is_compressed,
+                };
+                end.eq_ignore_ascii_case(suffix)
+                    .then(|| (export, name[..at].to_owned()))
+            })
+    }
+
+    /// Returns what opens the file.
+    #[must_use]
+    pub fn viewer(self) -> &'static str {
+        match self.format {
+            Format::Speedscope => "speedscope.app",
+            Format::Pprof => "go tool pprof",
+            Format::Firefox => "profiler.firefox.com, ui.perfetto.dev",
+            Format::Folded => "inferno, flamegraph.pl",
+            Format::Svg => "any browser",
+            Format::Chromium => "chrome://tracing, ui.perfetto.dev",
+            Format::Csv => "spreadsheets",
+        }
+    }
+
+    /// Writes the export of `trace`, with names of .NET methods in a style. `title` is the name of the
+    /// trace.
+    ///
+    /// # Errors
+    /// Returns errors of `out`.
+    pub fn write(
+        self,
+        trace: &Trace,
+        names: NameStyle,
+        title: &str,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        match self.is_compressed {
+            false => self.write_plain(trace, names, title, out),
+            true => {
+                let mut out = GzEncoder::new(out, LEVEL);
+                self.write_plain(trace, names, title, &mut out)?;
+                out.finish().map(drop)
+            }
+        }
+    }
+
+    fn write_plain(
+        self,
+        trace: &Trace,
+        names: NameStyle,
+        title: &str,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let views = || StackViews::new(trace, names, title);
+        match self.format {
+            Format::Speedscope => speedscope::write(trace, names, title, out),
+            Format::Pprof => pprof::write(trace, names, out),
+            Format::Firefox => firefox::write(trace, names, title, out),
+            Format::Folded => views().write_folded(out),
+            Format::Svg => out.write_all(views().flame_graph()?),
+            Format::Chromium => chromium::write(trace, names, out),
+            Format::Csv => functions::write(trace, names, out),
+        }
+    }
+}
