@@ -19,15 +19,12 @@ mod speedscope;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use perfcollect::output::perf_text;
 use perfcollect::trace::Trace;
-use support::grammar;
-use test_skip::Missing;
+use support::{grammar, reader};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -115,16 +112,6 @@ fn captured() -> Option<&'static Vec<u8>> {
         Some(saved.perf_text.clone())
     };
     TEXT.get_or_init(capture).as_ref()
-}
-
-/// Where `scripts/readers` puts a reader, if the program that runs it is installed.
-fn reader(program: &'static str, path: &str) -> Result<PathBuf, Missing> {
-    if Command::new(program).arg("--version").output().is_err() {
-        return Err(Missing::Command(program));
-    }
-    let path = format!("readers/{path}");
-    let file = support::cache().join(&path);
-    file.exists().then_some(file).ok_or(Missing::Cached(path))
 }
 
 /// Fails with what differs, as far as it can be read: names may be long.

@@ -1,145 +1,10 @@
-//! The Firefox Profiler, by its command line. It counts samples.
+//! The Firefox Profiler. It counts samples.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use crate::support::{FirefoxProfiler, FirefoxStacks};
+use crate::{Frame, Text, expect_same, reader, texts, without_tier};
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use tempfile::{NamedTempFile, TempDir};
-
-use crate::support::{Finished, Running, run, start};
-use crate::{Frame, LIMIT, Text, expect_same, reader, texts, without_tier};
-
-const SESSION: [&str; 2] = ["--session", "test"];
-/// The log of the process in the directory of the session.
-const LOG: &str = "test.log";
-
-/// Samples by process, id of the process and of the thread, and stack.
-type Stacks = BTreeMap<(String, String, i32, Vec<String>), u64>;
-
-/// A profile, in a process that the commands ask.
-struct Session {
-    cli: PathBuf,
-    directory: TempDir,
-    _daemon: Running,
-    _text: NamedTempFile,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Thread {
-    thread_handle: String,
-    name: String,
-    pid: String,
-    tid: i32,
-}
-
-#[derive(Deserialize)]
-struct Threads {
-    threads: Vec<Thread>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Tree {
-    regular_call_tree: Node,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Node {
-    name_with_library: String,
-    total_samples: u64,
-    #[serde(default)]
-    children: Vec<Node>,
-}
-
-impl Session {
-    /// The command `load` would start this process, too, but gives it only half a second.
-    ///
-    /// A command that asks it too early removes its session, so its log shows when it is ready.
-    fn load(cli: PathBuf, text: &Text) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let text = text.file();
-        let mut daemon = command(&cli, &directory);
-        daemon.arg("--daemon").arg(text.path());
-        let session = Self {
-            _daemon: start(daemon.args(SESSION)),
-            cli,
-            directory,
-            _text: text,
-        };
-        let begin = Instant::now();
-        let log = session.directory.path().join(LOG);
-        let log = || fs::read_to_string(&log).unwrap_or_default();
-        while !log().contains("Profile loaded successfully") {
-            assert!(begin.elapsed() < LIMIT, "{}", log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        session
-    }
-
-    fn run(&self, words: &[&str]) -> Finished {
-        let mut node = command(&self.cli, &self.directory);
-        run(node.args(words).args(SESSION), LIMIT)
-    }
-
-    fn json<T: DeserializeOwned>(&self, words: &[&str]) -> T {
-        let words = [words, &["--json"]].concat();
-        serde_json::from_str(&self.run(&words).expect_success().stdout).unwrap()
-    }
-
-    fn stacks(&self) -> Stacks {
-        let mut stacks = Stacks::new();
-        let Threads { threads } = self.json(&["thread", "list"]);
-        for thread in threads {
-            let Tree { regular_call_tree } = self.json(&[
-                "thread",
-                "samples-top-down",
-                "--include-idle",
-                "--max-lines",
-                "1000000",
-                "--thread",
-                &thread.thread_handle,
-            ]);
-            regular_call_tree.add(&mut Vec::new(), &mut |stack, samples| {
-                let Thread { name, pid, tid, .. } = &thread;
-                let stack = stack.to_vec();
-                let thread = (name.clone(), pid.clone(), *tid, stack);
-                *stacks.entry(thread).or_default() += samples;
-            });
-        }
-        stacks
-    }
-}
-
-fn command(cli: &Path, directory: &TempDir) -> Command {
-    let mut node = Command::new("node");
-    node.arg(cli)
-        .env("PROFILER_CLI_SESSION_DIR", directory.path());
-    node
-}
-
-impl Node {
-    /// Hands out each stack below this one with its own samples.
-    fn add(&self, stack: &mut Vec<String>, take: &mut impl FnMut(&[String], u64)) {
-        let below: u64 = self.children.iter().map(|child| child.total_samples).sum();
-        if self.total_samples > below {
-            take(stack, self.total_samples - below);
-        }
-        for child in &self.children {
-            stack.push(without_tier(&child.name_with_library).to_owned());
-            child.add(stack, take);
-            stack.pop();
-        }
-    }
-}
-
-fn expected(text: &Text) -> Stacks {
-    let mut stacks = Stacks::new();
+fn expected(text: &Text) -> FirefoxStacks {
+    let mut stacks = FirefoxStacks::new();
     for sample in &text.samples {
         let frames = sample.stack.iter();
         let stack = frames.map(|Frame { module, name }| match name.starts_with("0x") {
@@ -158,7 +23,18 @@ fn expected(text: &Text) -> Stacks {
 fn firefox_profiler_finds_each_sample() {
     let cli = need!(reader("node", "firefox-profiler/dist/profiler-cli.js"));
     for text in texts() {
-        let session = Session::load(cli.clone(), &text);
-        expect_same(&session.stacks(), &expected(&text));
+        let file = text.file();
+        let shown = FirefoxProfiler::load(cli.clone(), file.path()).stacks();
+        let shown = shown
+            .into_iter()
+            .map(|((process, pid, tid, stack), samples)| {
+                let stack = stack.iter().map(|name| without_tier(name).to_owned());
+                ((process, pid, tid, stack.collect()), samples)
+            });
+        let mut stacks = FirefoxStacks::new();
+        for (stack, samples) in shown {
+            *stacks.entry(stack).or_default() += samples;
+        }
+        expect_same(&stacks, &expected(&text));
     }
 }

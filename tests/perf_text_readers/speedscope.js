@@ -1,5 +1,5 @@
-// Prints what speedscope's importer makes of a text: for each profile its name, and its stacks from the root with their weights.
-// Arguments: the directory of the npm package's release, and the text.
+// Prints what speedscope's importer makes of a file of text: for each profile its name, and its stacks from the root with their weights.
+// Arguments: the directory of the npm package's release, and the file.
 'use strict';
 const fs = require('fs');
 const path = require('path');
@@ -24,7 +24,7 @@ const importer = Object.keys(bundle.modules)
   .map((id) => bundle(id))
   .find((module) => module.importProfileGroupFromText);
 
-importer.importProfileGroupFromText('perf.data.txt', fs.readFileSync(text, 'utf8')).then((group) => {
+importer.importProfileGroupFromText(path.basename(text), fs.readFileSync(text, 'utf8')).then((group) => {
   const stack = (node) => (node.isRoot() ? [] : [...stack(node.parent), node.frame.name]);
   const profiles = group.profiles.map((profile) => ({
     name: profile.getName(),

@@ -48,11 +48,13 @@ macro_rules! need_capture {
 mod capture;
 mod child;
 pub mod events;
+mod firefox_profiler;
 pub mod grammar;
 mod perf_map;
 pub mod perf_script;
 mod perfview;
 mod public_directory;
+mod readers;
 pub mod recording;
 mod runtime;
 mod saved;
@@ -66,11 +68,13 @@ pub use capture::{
     run_perfcollect, start_capture,
 };
 pub use child::{AS_NOBODY, Finished, Running, finish, is_installed, run, start};
+pub use firefox_profiler::{FirefoxProfiler, FirefoxStacks};
 pub use perf_map::perf_map;
 pub use perfview::{
     NO_STACK, as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
 };
 pub use public_directory::PublicDirectory;
+pub use readers::reader;
 pub use runtime::{Runtime, runtimes};
 pub use saved::{Saved, file_names, notices_of, stacks_of, unnamed_files};
 pub use test_skip::{Missing, skip};

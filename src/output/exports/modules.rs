@@ -15,7 +15,7 @@ pub(super) struct Module {
     pub(super) build_id: String,
 }
 
-/// The modules, each once.
+/// The modules, each once. The first one is the program, if one is known.
 pub(super) struct Modules {
     rows: Vec<Module>,
     by_name: FxHashMap<String, usize>,
@@ -32,7 +32,13 @@ impl Modules {
             rows: Vec::new(),
             by_name: FxHashMap::default(),
         };
-        for code in codes.iter().filter(|code| !code.module.is_empty()) {
+        let is_program = |code: &&Code| {
+            let path = files.get(&*code.module).map(|file| &*file.path);
+            path.is_some_and(|path| !path.contains(".so"))
+        };
+        let program = codes.iter().find(is_program);
+        let codes = program.into_iter().chain(codes);
+        for code in codes.filter(|code| !code.module.is_empty()) {
             if modules.by_name.contains_key(&code.module) {
                 continue;
             }
