@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use support::events::entries;
 use support::{Finished, Runtime, Workload, perfcollect, run, workloads};
 use tempfile::TempDir;
 
@@ -56,7 +57,17 @@ impl Scene {
         };
         let at = scene.directory.path();
         let pid = scene.workload.pid().to_string();
-        let events = ["-pid", &pid, "-collectsec", "0.5", "-perfdata", "-quiet"];
+        let profile = "dotnet-common,dotnet-sampled-thread-time";
+        let events = [
+            "-pid",
+            &pid,
+            "-collectsec",
+            "1",
+            "-perfdata",
+            "-quiet",
+            "-profile",
+            profile,
+        ];
         run(
             Command::new(perfcollect())
                 .args(["collect", "web"])
@@ -66,6 +77,9 @@ impl Scene {
         )
         .expect_success();
         fs::rename(at.join("web.perf.data"), at.join("perf.data")).unwrap();
+        // As dotnet-trace writes it.
+        let (_, stream) = entries(&at.join("web.trace.zip"), "/eventpipe/").remove(0);
+        fs::write(at.join("app.nettrace"), stream).unwrap();
         scene
     }
 

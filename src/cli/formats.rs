@@ -20,7 +20,11 @@ impl FromStr for Formats {
             match name.to_ascii_lowercase().as_str() {
                 "zip" => formats.zip = true,
                 "nettrace" => formats.nettrace = true,
-                _ => return Err("expected zip, nettrace or zip,nettrace"),
+                _ => {
+                    return Err(
+                        "expected zip, nettrace or zip,nettrace; `perfcollect convert NAME.trace.zip -o NAME.speedscope.json` exports to others",
+                    );
+                }
             }
         }
         Ok(formats)

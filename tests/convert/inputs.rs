@@ -44,7 +44,7 @@ fn what_is_no_recording_is_told_what_it_is() {
     let kinds: [(&[u8], &str); 5] = [
         (b"", "is empty"),
         (b"\x1f\x8b\x08 and sixteen bytes and more", "gunzip"),
-        (b"Nettrace and sixteen bytes and more", "PerfView opens"),
+        (b"Nettrace and sixteen bytes and more", "PerfView open"),
         (b"swapper     0 [000] 1.0: cpu-clock:", "of idle CPUs"),
         (
             b"\x00\x01\x02\x03\x04\x05\x06\x07 and sixteen bytes",

@@ -1,4 +1,4 @@
-//! `dotnet-trace report`.
+//! `dotnet-trace report` and `dotnet-trace convert`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,6 +7,8 @@ use clap::Parser;
 
 use super::{Line, Translated};
 
+/// Formats of `convert` that are exports.
+const EXPORTS: [&str; 2] = ["speedscope", "chromium"];
 /// Rows of `report topN`.
 const ROWS: usize = 5;
 
@@ -31,6 +33,42 @@ struct Report {
     /// Full names, as always
     #[arg(short, long)]
     verbose: bool,
+}
+
+/// Options of `dotnet-trace convert FILE --format F`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "perfcollect convert FILE --format F",
+    no_binary_name = true,
+    disable_version_flag = true
+)]
+struct Convert {
+    /// Trace
+    file: PathBuf,
+    /// Speedscope or Chromium
+    #[arg(long)]
+    format: String,
+    /// Name of the file, whose suffix is replaced
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+}
+
+/// Translates the words after `dotnet-trace convert`. Returns `None` if they are not of one of its formats.
+pub(super) fn convert(words: &[OsString]) -> Option<Translated> {
+    let is_of_others = |word: &OsString| {
+        let text = word.to_string_lossy().to_ascii_lowercase();
+        let format = text.strip_prefix("--format=").unwrap_or(&text);
+        EXPORTS.contains(&format)
+    };
+    words.iter().any(is_of_others).then(|| {
+        let wanted = Convert::try_parse_from(words)?;
+        let suffix = format!("{}.json", wanted.format.to_ascii_lowercase());
+        let output = wanted.output.as_ref().unwrap_or(&wanted.file);
+        let mut line = Line::new("convert");
+        line.word(&wanted.file);
+        line.option("-o", output.with_extension(suffix));
+        line.done()
+    })
 }
 
 /// Translates the words after `dotnet-trace report`. Returns `None` if they are not of its `topN`.

@@ -31,6 +31,7 @@ pub(super) fn translate(words: &[OsString]) -> Option<Translated> {
     match command.as_str() {
         "record" => Some(perf::record(rest)),
         "report" => dotnet_trace::report(rest).or_else(|| perf::report(rest)),
+        "convert" => dotnet_trace::convert(rest),
         "collect-linux" => Some(Ok(same("collect", rest.iter()))),
         "help" => Some(Ok(help(rest))),
         other => Some(Ok(Habit::Sentence(sentences::about_command(other)?.into()))),
