@@ -140,8 +140,12 @@ fn firefox_profiler_shows_each_thread() {
     let cli = need!(reader("node", "firefox-profiler/dist/profiler-cli.js"));
     for saved in captures() {
         for suffix in [".firefox.json", ".profile.json.gz"] {
-            let shown = readers::firefox(cli.clone(), &export(saved, suffix));
+            let (shown, markers) = readers::firefox(cli.clone(), &export(saved, suffix));
             expect_shown(&shown, saved, true);
+            let runtimes = saved.summary.runtimes.iter();
+            let collections = runtimes.filter_map(|runtime| runtime.gc.as_ref());
+            let collections: u64 = collections.map(|gc| gc.count).sum();
+            assert_eq!(markers, collections);
         }
     }
 }

@@ -75,7 +75,13 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     };
     if let Some(export) = export {
         let trace = match opened? {
-            Source::Trace(file) => convert_trace::read(options, file, &reporter, &signals)?.0,
+            Source::Trace(file) => {
+                let (mut trace, _) = convert_trace::read(options, file, &reporter, &signals)?;
+                if export.shows_events() {
+                    trace.events = convert_trace::events(&source.recording)?;
+                }
+                trace
+            }
             Source::Recording(opened) => {
                 let (capture, _siblings) = request.capture(*opened, &mut reporter)?;
                 outputs(&reporter, options.names.download()).symbolized(capture, &signals)?

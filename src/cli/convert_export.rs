@@ -64,6 +64,11 @@ impl<'a> ExportRequest<'a> {
         identity(self.path).is_some_and(|output| identity(file) == Some(output))
     }
 
+    /// Returns whether it shows events of .NET runtimes.
+    pub(super) fn shows_events(&self) -> bool {
+        self.export.shows_events()
+    }
+
     /// Writes what is selected of a trace.
     pub(super) fn write(&self, mut trace: Trace, signals: &Signals) -> Result<(), ConvertError> {
         let results = self.options.results;

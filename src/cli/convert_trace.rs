@@ -11,7 +11,7 @@ use super::progress::Reporter;
 use crate::capture::Signals;
 use crate::output::summary::Summary;
 use crate::perf_text;
-use crate::trace::{Notice, NoticeKind, Trace};
+use crate::trace::{EventStreams, Notice, NoticeKind, Trace};
 use crate::trace_archive::TraceArchive;
 use crate::view::ViewError;
 use crate::view::events;
@@ -25,11 +25,7 @@ pub(super) fn run(
     let path = &options.source.recording;
     let reporter = Reporter::new(options.results.quiet || options.results.json);
     let (mut trace, summary) = read(options, file, &reporter, signals)?;
-    match events::streams(path) {
-        Ok(streams) => trace.events = streams,
-        Err(ViewError::NoEvents) => {}
-        Err(error) => return Err(ConvertError::Events(error)),
-    }
+    trace.events = self::events(path)?;
     trace.quality.notices.push(notice(path, &summary, &trace));
     let wanted = OutputRequest {
         name: output,
@@ -80,6 +76,14 @@ pub(super) fn read(
         source,
     })?;
     Ok((written.trace, summary))
+}
+
+/// Reads the event streams of a trace, if it has any.
+pub(super) fn events(path: &Path) -> Result<EventStreams, ConvertError> {
+    match events::streams(path) {
+        Err(ViewError::NoEvents) => Ok(EventStreams::default()),
+        streams => streams.map_err(ConvertError::Events),
+    }
 }
 
 /// Returns the notice about the origin of the trace, and what it does not have.

@@ -20,6 +20,7 @@ pub(crate) mod waits;
 pub use cpu_sample::CpuSample;
 pub(crate) use exceptions::Exceptions;
 pub(crate) use fields::sum;
+pub(crate) use gc::GarbageCollection;
 pub(crate) use runtime::{MAX_PROCESSES, RuntimeHistory, histories};
 pub(crate) use stack_methods::EventMethods;
 pub(crate) use thread_pool::ThreadPool;

@@ -93,7 +93,7 @@ fn expect_readable(trace: &Trace) {
     match reader("node", "firefox-profiler/dist/profiler-cli.js") {
         // It takes a command for each thread.
         Ok(cli) if trace.threads.len() < 100 => {
-            assert_eq!(samples(&readers::firefox(cli, firefox)), all);
+            assert_eq!(samples(&readers::firefox(cli, firefox).0), all);
         }
         Ok(_) => {}
         Err(missing) => test_skip::skip(missing),

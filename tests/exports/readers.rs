@@ -55,8 +55,10 @@ pub(crate) fn speedscope(release: &Path, file: &Path) -> Vec<Profile> {
     serde_json::from_str(&done.stdout).unwrap()
 }
 
-pub(crate) fn firefox(cli: PathBuf, file: &Path) -> Shown {
-    let functions = FirefoxProfiler::load(cli, file).functions().into_iter();
+/// Own samples by function, and the number of markers.
+pub(crate) fn firefox(cli: PathBuf, file: &Path) -> (Shown, u64) {
+    let profile = FirefoxProfiler::load(cli, file);
+    let functions = profile.functions().into_iter();
     let mut shown = Shown::new();
     for (name, samples) in functions.filter(|(_, samples)| *samples > 0) {
         let name = match name
@@ -69,7 +71,7 @@ pub(crate) fn firefox(cli: PathBuf, file: &Path) -> Shown {
         };
         *shown.entry(name).or_default() += samples;
     }
-    shown
+    (shown, profile.markers())
 }
 
 /// What `pprof -raw` prints.

@@ -35,6 +35,7 @@ struct Thread {
     name: String,
     pid: String,
     tid: i32,
+    marker_count: u64,
 }
 
 #[derive(Deserialize)]
@@ -100,6 +101,12 @@ impl FirefoxProfiler {
     fn json<T: DeserializeOwned>(&self, words: &[&str]) -> T {
         let words = [words, &["--json"]].concat();
         serde_json::from_str(&self.run(&words).expect_success().stdout).unwrap()
+    }
+
+    /// Number of markers of all threads.
+    pub fn markers(&self) -> u64 {
+        let Threads { threads } = self.json(&["thread", "list"]);
+        threads.iter().map(|thread| thread.marker_count).sum()
     }
 
     /// Own samples by function, with its library.

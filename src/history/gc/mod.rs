@@ -9,6 +9,6 @@ mod sizes;
 
 pub(crate) use cpu::CpuTime;
 pub(crate) use generations::{HeapStats, MAX_GENERATIONS};
-pub(crate) use heap::GcHistory;
+pub(crate) use heap::{GarbageCollection, GcHistory};
 pub(crate) use rollup::{INDUCED, INDUCED_NOT_FORCED, Rollup};
 pub(crate) use row::{GcRow, rows};

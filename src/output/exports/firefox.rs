@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 
 use super::calls::{Calls, Code, NONE};
+use super::firefox_markers::{self, Markers};
 use super::firefox_threads;
 use super::json::{self, Scaled};
 use super::modules::Modules;
@@ -71,12 +72,13 @@ pub(super) fn write(
     out.write_all(b",\"shared\":")?;
     write_tables(&calls, &modules, out)?;
     out.write_all(b",\"threads\":[")?;
+    let mut markers = Markers::new(trace, calls.codes.len() + modules.rows().len());
     let mut is_first = true;
     threads.for_each(|track, samples| {
         if !std::mem::take(&mut is_first) {
             out.write_all(b",")?;
         }
-        firefox_threads::write(trace, &calls, track, samples, out)
+        firefox_threads::write(trace, &calls, (track, samples), &mut markers, out)
     })?;
     out.write_all(b"],\"pages\":[],\"profilerOverhead\":[],\"counters\":[]}")
 }
@@ -93,11 +95,12 @@ fn write_meta(trace: &Trace, title: &str, threads: usize, out: &mut impl Write) 
          \"startTimeAsClockMonotonicNanosecondsSinceBoot\":{},\"processType\":0,\"stackwalk\":1,\
          \"debug\":false,\"symbolicated\":true,\"usesOnlyOneStackType\":true,\
          \"sourceCodeIsNotOnSearchfox\":true,\"keepProfileThreadOrder\":true,\"logicalCPUs\":{},\
-         \"markerSchema\":[],\"extensions\":{{\"id\":[],\"name\":[],\"baseURL\":[],\"length\":0}}",
+         \"markerSchema\":{},\"extensions\":{{\"id\":[],\"name\":[],\"baseURL\":[],\"length\":0}}",
         ms(info.period_ns),
         ms(info.start_unix_ns),
         info.start_ns,
         info.cpus,
+        firefox_markers::SCHEMA,
     )?;
     let time_unit = match Weights::new(trace).is_time {
         true => ",\"threadCPUDelta\":\"ns\"",
@@ -146,8 +149,9 @@ fn write_tables(calls: &Calls, modules: &Modules, out: &mut impl Write) -> io::R
     let (codes, libs) = (&calls.codes, modules.rows());
     let count = codes.len();
     out.write_all(b"{\"stringArray\":")?;
-    let names = codes.iter().map(|code| &code.name);
-    json::strings(out, names.chain(libs.iter().map(|module| &module.name)))?;
+    let names = codes.iter().map(|code| &*code.name);
+    let names = names.chain(libs.iter().map(|module| &*module.name));
+    json::strings(out, names.chain(firefox_markers::NAMES))?;
     out.write_all(b",\"stackTable\":{\"frame\":")?;
     json::list(out, calls.nodes().iter().map(|(_, code)| code))?;
     out.write_all(b",\"prefix\":")?;

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::iter::Peekable;
 
 use super::calls::{Calls, NONE};
+use super::firefox_markers::Markers;
 use super::json::{self, Scaled};
 use super::tracks::{Track, TrackSamples};
 use super::weights::Weights;
@@ -13,8 +14,8 @@ use crate::trace::{Sample, Trace};
 pub(super) fn write(
     trace: &Trace,
     calls: &Calls,
-    track: &Track,
-    samples: &TrackSamples<'_>,
+    (track, samples): (&Track, &TrackSamples<'_>),
+    markers: &mut Markers,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let weights = Weights::new(trace);
@@ -35,11 +36,11 @@ pub(super) fn write(
         out,
         ",\"pid\":\"{pid}\",\"tid\":{tid},\"isMainThread\":{},\"processStartupTime\":0,\
          \"processShutdownTime\":null,\"registerTime\":{},\"unregisterTime\":null,\"pausedRanges\":[],\
-         \"showMarkersInTimeline\":true,\"markers\":{{\"data\":[],\"name\":[],\"startTime\":[],\
-         \"endTime\":[],\"phase\":[],\"category\":[],\"length\":0}}",
+         \"showMarkersInTimeline\":true,\"markers\":",
         pid == tid,
         since(track.first.min(track.last)),
     )?;
+    markers.write(*pid, out)?;
     out.write_all(b",\"samples\":{\"weightType\":\"samples\",\"weight\":null,\"stack\":")?;
     json::each(out, rows(), |out, row| {
         match row.sample.map(|sample| calls.node(sample.stack)) {

@@ -13,6 +13,7 @@
 mod calls;
 mod chromium;
 mod firefox;
+mod firefox_markers;
 mod firefox_threads;
 mod functions;
 mod json;
@@ -107,6 +108,12 @@ impl Export {
             Format::Chromium => "chrome://tracing, ui.perfetto.dev",
             Format::Csv => "spreadsheets",
         }
+    }
+
+    /// Returns whether it shows events of .NET runtimes.
+    #[must_use]
+    pub fn shows_events(self) -> bool {
+        self.format == Format::Firefox
     }
 
     /// Writes the export of `trace`, with names of .NET methods in a style. `title` is the name of the
