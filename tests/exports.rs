@@ -254,7 +254,32 @@ fn a_part_of_a_trace_is_exported() {
 }
 
 #[test]
-fn samples_of_an_event_stream_and_of_text_are_exported() {
+fn samples_of_an_event_stream_are_exported() {
+    let packed = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../shared/fixtures/nettrace/small-net8.nettrace.xz"
+    );
+    if !Path::new(packed).exists() {
+        skip!(support::Missing::Shared("fixtures/nettrace"));
+    }
+    need_command!("xz");
+    let directory = tempfile::tempdir().unwrap();
+    let stream = directory.path().join("x.nettrace");
+    let unpacked = Command::new("xz").args(["-dc", packed]).output().unwrap();
+    std::fs::write(&stream, unpacked.stdout).unwrap();
+    let path = directory.path().join("x.csv");
+    let said = convert(&stream, &path, &[]);
+    let shown = readers::csv(&path);
+    let samples = shown.values().sum::<u64>();
+    assert!(said.contains(&format!(" {samples} samples of managed-thread-samples")));
+    assert!(
+        shown["dtload!Program.Spend(int,double)"] * 3 > samples,
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn samples_of_text_are_exported() {
     let saved = need!(managed().ok_or(support::Missing::Command("a capture")));
     let text = saved.directory().join("perf.txt");
     std::fs::write(&text, &saved.perf_text).unwrap();
