@@ -174,7 +174,8 @@ fn a_command_that_waits_for_a_cpu_is_found() {
     need_command!("taskset");
     need_command!("timeout");
     let _loops = loops();
-    let command = [&["-format", "zip", "--", "timeout", "4"][..], &LOOP].concat();
+    let ending = ["sh", "-c", "\"$@\"; true", "sh", "timeout", "4"];
+    let command = [&["-format", "zip", "--"][..], &ending, &LOOP].concat();
     let saved = support::captured(command);
     assert!(saved.summary.info.end.starts_with("command ended"));
     let found = finding(&saved, "run-queue").unwrap();

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use perfcollect::output::summary::Summary;
 use perfcollect::perf_data::EventGroup;
 use perfcollect::perf_text::{Labels, events, import, import_written};
-use perfcollect::selection::{CodePatterns, GroupPatterns, Patterns, Selection};
+use perfcollect::selection::{CodePatterns, GroupPatterns, Patterns, Selection, Times};
 use perfcollect::trace::Trace;
 
 fuzz_target!(|data: &[u8]| {
@@ -35,7 +35,10 @@ fuzz_target!(|data: &[u8]| {
 fn selection() -> Selection {
     let pattern = |text: &str| Patterns::parse(text).expect("the pattern is valid");
     Selection {
-        from: Some(0.0),
+        times: Times {
+            from: Some(0.0),
+            ..Times::default()
+        },
         patterns: CodePatterns {
             group: GroupPatterns::parse("{%}!=>module $1").expect("the pattern is valid"),
             fold: pattern("a"),
