@@ -76,7 +76,7 @@ fn foreign() -> Vec<Case> {
             "nettrace",
             [&b"Nettrace"[..], &[1; 40]].concat(),
             1,
-            "PerfView opens",
+            "PerfView open",
         ),
         case(
             "program",
