@@ -260,7 +260,10 @@ fn streams_of_an_archive_are_shown_as_the_archive() {
             "{names:?}"
         );
         let of_system = directory.path().join("x.nettrace");
-        let refused = perfcollect_of("view", &of_system, &[]).stderr;
+        assert_eq!(summary_of(&of_system), captured);
+        let elsewhere = directory.path().join("other.nettrace");
+        fs::rename(&of_system, &elsewhere).unwrap();
+        let refused = perfcollect_of("view", &elsewhere, &[]).stderr;
         assert!(refused.contains("version 6"), "{refused}");
     }
 }
