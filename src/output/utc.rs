@@ -41,9 +41,8 @@ impl UtcTime {
     /// nanoseconds since the start of 1970. Returns `None` if there is no such time.
     pub(crate) fn unix_ns_of(parts: [u16; 8]) -> Option<u64> {
         let [year, month, _, day, hour, minute, second, millisecond] = parts.map(u64::from);
-        let days = (1970..2500)
-            .contains(&year)
-            .then(|| days(year, month, day))?;
+        let is_date = (1970..2500).contains(&year) && (1..=12).contains(&month) && day <= 31;
+        let days = is_date.then(|| days(year, month, day))?;
         let seconds = days * DAY_SECONDS + hour * 3600 + minute * 60 + second;
         let ns = seconds * SECOND_NS + millisecond * 1_000_000;
         let time = Self::from_unix_ns(ns);
@@ -128,6 +127,12 @@ mod tests {
             ([1601, 1, 2, 1, 0, 0, 0, 0], None),
             ([2001, 0, 0, 0, 0, 0, 0, 0], None),
             ([u16::MAX; 8], None),
+            ([2026, 0x8002, 2, 1, 0, 0, 0, 0], None),
+            ([2026, 2, 2, u16::MAX, 0, 0, 0, 0], None),
+            (
+                [2499, 12, 0, 31, u16::MAX, u16::MAX, u16::MAX, u16::MAX],
+                None,
+            ),
         ] {
             assert_eq!(UtcTime::unix_ns_of(parts), expected, "{parts:?}");
         }
