@@ -2,6 +2,9 @@
 //!
 //! 64 threads, 100 000 stacks of 30 functions, of 20 000 functions in all.
 
+#[path = "../tests/support/random.rs"]
+mod random;
+
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,6 +16,7 @@ use perfcollect::trace::{
     Cpu, Frame, FrameId, Function, FunctionId, FunctionKind, Nanos, Pid, Process, ProcessId,
     Sample, Samples, StackId, Thread, ThreadId, Tid, Trace,
 };
+use random::Random;
 
 const SAMPLES: u64 = 1_000_000;
 const THREADS: u32 = 64;
@@ -33,18 +37,6 @@ const SUFFIXES: [&str; 8] = [
     "chromium.json",
     "csv",
 ];
-
-/// Pseudo-random numbers (xorshift), the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 /// Counts the bytes that are written.
 struct Counter(u64);

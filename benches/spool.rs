@@ -1,5 +1,8 @@
 //! Time and bytes per sample for writing and reading a spool: `cargo bench --bench spool`.
 
+#[path = "../tests/support/random.rs"]
+mod random;
+
 use std::io::Write;
 use std::time::Instant;
 
@@ -8,6 +11,7 @@ use perfcollect::trace::{
     CodeAddress, Cpu, Header, Losses, ModuleId, Nanos, Pid, ProcessId, RawTrace, Recorder,
     RowSource, Sample, StackId, ThreadId, Tid,
 };
+use random::Random;
 
 const SAMPLES: u64 = 1_000_000;
 const CPUS: u64 = 8;
@@ -28,18 +32,6 @@ impl RowSource for NoFiles {
             identity: None,
             build_id: b"".into(),
         }
-    }
-}
-
-/// Pseudo-random numbers (xorshift), the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
     }
 }
 

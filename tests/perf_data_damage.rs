@@ -13,23 +13,12 @@ use perfcollect::machine::RecordingFiles;
 use perfcollect::perf::Record;
 use perfcollect::perf_data::Reader;
 use perfcollect::script::{Fields, print};
+use support::random::Random;
 use support::recording::{can_record, record, record_pipe};
 use tempfile::TempDir;
 
 /// Time limit to detect a hang, far longer than reading a small file takes.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// Pseudo-random numbers (xorshift), the same in each run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
-    }
-}
 
 fn recordings(directory: &TempDir) -> Vec<Vec<u8>> {
     let command = [
@@ -71,7 +60,8 @@ fn read(bytes: &[u8]) -> (usize, bool) {
 fn reads_corrupt_recordings_up_to_the_corruption() {
     need!(can_record());
     let directory = tempfile::tempdir().unwrap();
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut below = |end: usize| random.below(end as u64) as usize;
     for whole in recordings(&directory) {
         let (all, is_corrupt) = read(&whole);
         assert!(all > 2 && !is_corrupt, "{all}");
@@ -84,12 +74,12 @@ fn reads_corrupt_recordings_up_to_the_corruption() {
         }
         for _ in 0..40 {
             let mut corrupt = whole.clone();
-            for _ in 0..=numbers.below(8) {
-                let at = match numbers.below(3) {
-                    0 => numbers.below(corrupt.len().min(4096)),
-                    _ => numbers.below(corrupt.len()),
+            for _ in 0..=below(8) {
+                let at = match below(3) {
+                    0 => below(corrupt.len().min(4096)),
+                    _ => below(corrupt.len()),
                 };
-                corrupt[at] = [0, 1, 0x7f, 0x80, 0xff, numbers.below(256) as u8][numbers.below(6)];
+                corrupt[at] = [0, 1, 0x7f, 0x80, 0xff, below(256) as u8][below(6)];
             }
             let start = Instant::now();
             let (samples, _) = read(&corrupt);

@@ -15,6 +15,7 @@ use perfcollect::output::summary::Summary;
 use perfcollect::perf;
 use perfcollect::trace::{NoticeKind, RawTrace};
 use rustix::process::Signal;
+use support::random::Random;
 use support::{
     Missing, Running, Runtime, Workload, cpu_time, end_capture, file_names, finish, perfcollect,
     run, run_perfcollect, start_capture, wait_for_cpu_time, wait_until, workloads,
@@ -36,22 +37,11 @@ fn expect_prefix(earlier: &RawTrace, now: &RawTrace) {
     assert!(earlier.samples.iter().eq(first));
 }
 
-/// Pseudo-random numbers (xorshift), different in every run.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Self {
-        let seed = perf::now().0 | 1;
-        println!("seed {seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
+/// Returns numbers that are different in every run.
+fn random() -> Random {
+    let seed = perf::now().0 | 1;
+    println!("seed {seed}");
+    Random(seed)
 }
 
 /// Starts a capture of a process and waits until sampling has started.
@@ -101,7 +91,7 @@ fn recovers_captures_killed_at_any_moment() {
     let busy = need!(Workload::busy());
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let mut random = Random::new();
+    let mut random = random();
     let mut all_missing = Vec::new();
     for number in 0..KILLS {
         let name = format!("k{number}");
@@ -174,7 +164,7 @@ fn recovers_spools_truncated_at_any_length() {
     kill(capture);
     let whole = fs::read(spool_path(&directory.join("whole"))).unwrap();
     let all = read(&spool_path(&directory.join("whole")));
-    let mut random = Random::new();
+    let mut random = random();
     let mut lengths: Vec<_> = (0..12).map(|_| random.below(whole.len() as u64)).collect();
     lengths.extend([0, 10]);
     lengths.sort_unstable();

@@ -1,14 +1,13 @@
 //! `perfcollect convert FILE -o X.pb.gz`: a recording or trace as one file for another viewer.
 
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::OneLine;
 use super::arguments::ConvertOptions;
 use super::convert_error::ConvertError;
 use super::progress::Reporter;
-use super::trace_files::{stopped, write_file};
+use super::trace_files::{is_same_file, stopped, write_file};
 use super::write_error::WriteError;
 use crate::capture::Signals;
 use crate::output::exports::{self, Export};
@@ -57,11 +56,7 @@ impl<'a> ExportRequest<'a> {
 
     /// Returns whether the output is this file.
     pub(super) fn is_file(&self, file: &Path) -> bool {
-        let identity = |path: &Path| {
-            let metadata = path.metadata().ok()?;
-            Some((metadata.dev(), metadata.ino()))
-        };
-        identity(self.path).is_some_and(|output| identity(file) == Some(output))
+        is_same_file(self.path, file)
     }
 
     /// Returns whether it shows events of .NET runtimes.

@@ -39,18 +39,20 @@ pub(super) fn path_of(name: &Path) -> PathBuf {
     if is_capture { trace } else { name.to_owned() }
 }
 
-/// Opens the trace at `path`, or the recording or event stream as one, or what is selected of it. The sandbox is
-/// entered before any of it is read.
-pub(super) fn open(path: &Path, selection: &Selection) -> Result<OpenTrace, OpenError> {
+/// Opens the trace that is called `name`, or the recording or event stream as one, or what is selected of it. The
+/// sandbox is entered before any of it is read.
+pub(super) fn open(name: &Path, selection: &Selection) -> Result<OpenTrace, OpenError> {
+    let path = &*path_of(name);
     // Archives are unpacked in one of the two.
     sandbox::enter(&[], &[directory_of(path), &std::env::temp_dir()]);
     match OpenTrace::open(path, selection) {
         Err(ViewError::Archive(error)) if may_be_recording(&error) => {
+            let archive = file::trace_path(&path.with_extension(""));
             match event_trace::open(path) {
                 Ok(Some(trace)) => return Ok(OpenTrace::of_events(path, trace, selection)?),
                 Ok(None) => {}
-                Err(EventTraceError::SystemWide { .. }) if beside(path).exists() => {
-                    let archive = beside(path);
+                // It is the NAME.nettrace of the capture.
+                Err(EventTraceError::SystemWide { .. }) if archive.exists() => {
                     eprintln!(
                         "reading {}: it is of the same capture",
                         OneLine(&archive.to_string_lossy())
@@ -68,11 +70,6 @@ pub(super) fn open(path: &Path, selection: &Selection) -> Result<OpenTrace, Open
         }
         opened => Ok(opened?),
     }
-}
-
-/// Returns the archive of the capture whose NAME.nettrace is at `path`.
-fn beside(path: &Path) -> PathBuf {
-    file::trace_path(&path.with_extension(""))
 }
 
 fn may_be_recording(error: &TraceArchiveError) -> bool {

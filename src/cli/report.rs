@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::opened::{self, OpenError, path_of};
+use super::opened::{self, OpenError};
 use super::selection_options::SelectionOptions;
 use crate::view::{self, ReportKind, Rows, TableFormat, ViewError};
 
@@ -61,7 +61,7 @@ pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
         full: options.full,
     };
     let mut text = Vec::new();
-    let trace = opened::open(&path_of(&options.trace), &options.selection.selection())?;
+    let trace = opened::open(&options.trace, &options.selection.selection())?;
     view::print_table(&trace, options.kind, options.format, rows, &mut text)?;
     Ok(super::print(&text).map_err(ViewError::Print)?)
 }

@@ -29,6 +29,15 @@ pub(super) struct Paths {
     flame_graph: Option<PathBuf>,
 }
 
+/// Returns whether two paths lead to one file, which exists.
+pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| {
+        let metadata = path.metadata().ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    identity(one).is_some_and(|found| identity(other) == Some(found))
+}
+
 impl Paths {
     fn of(name: &Path, results: OutputOptions) -> Self {
         let archive = file::trace_path(name);
@@ -76,18 +85,11 @@ impl Paths {
 
     /// Returns whether one of the paths is this file.
     pub(super) fn is_one(&self, file: &Path) -> bool {
-        let identity = |path: &Path| {
-            let metadata = path.metadata().ok()?;
-            Some((metadata.dev(), metadata.ino()))
-        };
-        let Some(file) = identity(file) else {
-            return false;
-        };
         self.traces()
             .chain(self.flame_graph.as_deref())
             .chain(self.perf_data.as_deref())
             .chain(self.symbols.as_deref())
-            .any(|path| identity(path) == Some(file))
+            .any(|path| is_same_file(path, file))
     }
 
     fn traces(&self) -> impl Iterator<Item = &Path> {

@@ -27,7 +27,7 @@ pub(super) fn run(options: &ViewOptions) -> Result<(), OpenError> {
 }
 
 fn print_report(options: &ViewOptions) -> Result<(), OpenError> {
-    let trace = opened::open(&path_of(&options.trace), &options.selection.selection())?;
+    let trace = opened::open(&options.trace, &options.selection.selection())?;
     let mut text = Vec::new();
     let top = options.top.unwrap_or(TOP);
     let is_whole = options.full || options.top.is_some();
@@ -43,7 +43,7 @@ fn print_report(options: &ViewOptions) -> Result<(), OpenError> {
 }
 
 fn print_tree(options: &ViewOptions) -> Result<(), OpenError> {
-    let trace = opened::open(&path_of(&options.trace), &options.selection.selection())?;
+    let trace = opened::open(&options.trace, &options.selection.selection())?;
     let screen = screen::of(io::stdout()).filter(|_| !options.full);
     let fitting = screen.map(|screen| screen.size.height.saturating_sub(TREE_MARGIN).max(TOP));
     let rows = Rows {

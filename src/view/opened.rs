@@ -99,14 +99,7 @@ impl OpenTrace {
         trace: &mut Trace,
         whole: &Summary,
     ) -> Result<Summary, ViewError> {
-        let paths = whole.modules.iter().map(|module| &*module.path);
-        selection.apply(trace, paths);
-        if trace.samples.is_empty() && whole.samples > 0 {
-            return Err(nothing_selected(whole));
-        }
-        if selection.selects_samples_only() {
-            trace.events = EventStreams::default();
-        }
+        drop_others(selection, trace, whole)?;
         let mut summary = Summary::with_modules(trace, whole.modules.clone());
         summary.time_zero_ns = whole.time_zero_ns;
         summary.incomplete = whole.incomplete;
@@ -163,7 +156,20 @@ impl OpenTrace {
 /// No sample is selected.
 pub fn select(trace: &mut Trace, selection: &Selection) -> Result<(), ViewError> {
     let whole = Summary::new(trace);
-    OpenTrace::apply(selection, trace, &whole).map(drop)
+    drop_others(selection, trace, &whole)
+}
+
+/// Drops what is not selected from a trace whose summary is `whole`.
+fn drop_others(selection: &Selection, trace: &mut Trace, whole: &Summary) -> Result<(), ViewError> {
+    let paths = whole.modules.iter().map(|module| &*module.path);
+    selection.apply(trace, paths);
+    if trace.samples.is_empty() && whole.samples > 0 {
+        return Err(nothing_selected(whole));
+    }
+    if selection.selects_samples_only() {
+        trace.events = EventStreams::default();
+    }
+    Ok(())
 }
 
 /// Returns an error that says what could be selected.

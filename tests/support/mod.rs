@@ -54,6 +54,7 @@ mod perf_map;
 pub mod perf_script;
 mod perfview;
 mod public_directory;
+pub mod random;
 mod readers;
 pub mod recording;
 mod runtime;

@@ -1,6 +1,9 @@
 //! CSV: a row for each function, with its samples.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
+
+use serde::Serialize;
 
 use super::calls::{Calls, count};
 use super::weights::Weights;
@@ -8,15 +11,17 @@ use crate::output::sanitize::csv_text;
 use crate::output::short_name::NameStyle;
 use crate::trace::{FunctionKind, Trace};
 
-const COLUMNS: [&str; 7] = [
-    "function",
-    "module",
-    "kind",
-    "self_samples",
-    "total_samples",
-    "self_percent",
-    "total_percent",
-];
+/// A line: its fields are the columns.
+#[derive(Serialize)]
+struct Line<'a> {
+    function: Cow<'a, str>,
+    module: Cow<'a, str>,
+    kind: FunctionKind,
+    self_samples: u64,
+    total_samples: u64,
+    self_percent: String,
+    total_percent: String,
+}
 
 #[derive(Clone, Copy, Default)]
 struct Row {
@@ -50,30 +55,16 @@ pub(super) fn write(trace: &Trace, names: NameStyle, out: &mut impl Write) -> io
     let all = trace.samples.len().max(1) as f64;
     let percent = |samples: u64| format!("{:.3}", samples as f64 / all * 100.0);
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(COLUMNS)?;
     for (code, row) in rows {
-        csv.write_record([
-            &*csv_text(&code.name),
-            &*csv_text(&code.module),
-            kind(code.kind),
-            &row.own.to_string(),
-            &row.total.to_string(),
-            &percent(row.own),
-            &percent(row.total),
-        ])?;
+        csv.serialize(Line {
+            function: csv_text(&code.name),
+            module: csv_text(&code.module),
+            kind: code.kind,
+            self_samples: row.own,
+            total_samples: row.total,
+            self_percent: percent(row.own),
+            total_percent: percent(row.total),
+        })?;
     }
     csv.flush()
-}
-
-/// Returns the name of a kind as in `summary.json`.
-fn kind(kind: FunctionKind) -> &'static str {
-    match kind {
-        FunctionKind::Kernel => "kernel",
-        FunctionKind::Native => "native",
-        FunctionKind::Jit => "jit",
-        FunctionKind::ReadyToRun => "ready-to-run",
-        FunctionKind::Unmapped => "unmapped",
-        FunctionKind::Marker => "marker",
-        FunctionKind::Group => "group",
-    }
 }
