@@ -64,6 +64,7 @@ fn trace(samples: u64) -> Trace {
         pid: Pid(1),
         name: "bench".into(),
         command_line: "".into(),
+        ended: None,
     });
     for tid in 1..=THREADS {
         trace.threads.push(Thread {

@@ -7,6 +7,7 @@ mod support;
 use std::process::Command;
 use std::time::Duration;
 
+use perfcollect::output::summary::Summary;
 use serde_json::Value;
 use support::{Finished, Runtime, Saved, Workload, captured_for, perfcollect, run, workloads};
 
@@ -59,6 +60,9 @@ fn expect_times(saved: &Saved) {
     let parts = [["-to", &half], ["-from", &half]].map(|options| samples(saved, &options));
     assert_eq!(parts.iter().sum::<u64>(), saved.summary.samples);
     assert!(parts.iter().all(|part| *part > 0), "{parts:?}");
+    let stacks = parts_of_stacks(saved, &[&["-to", &half], &["-from", &half]]);
+    let whole = &saved.summary.quality.stacks;
+    assert_eq!(stacks, (whole.rooted, whole.truncated()));
     let json = perfcollect_of(
         "report",
         saved,
@@ -70,6 +74,20 @@ fn expect_times(saved: &Saved) {
     assert_eq!(selected["info"]["end_ns"], info.end_ns);
     // What the runtime reported is of the whole capture.
     assert_eq!(selected["runtimes"], Value::Array(Vec::new()));
+}
+
+/// The sums of complete and truncated stacks of selections.
+fn parts_of_stacks(saved: &Saved, selections: &[&[&str]]) -> (u64, u64) {
+    let parts = selections.iter().map(|options| {
+        let options = [&["-kind", "summary", "-format", "json"], *options].concat();
+        let json = perfcollect_of("report", saved, &options);
+        let selected = serde_json::from_str(&json.expect_success().stdout);
+        let selected: Summary = selected.unwrap();
+        let stacks = &selected.quality.stacks;
+        assert_eq!(stacks.samples(), selected.samples);
+        (stacks.rooted, stacks.truncated())
+    });
+    parts.fold((0, 0), |all, part| (all.0 + part.0, all.1 + part.1))
 }
 
 fn expect_threads(saved: &Saved) {
@@ -200,6 +218,16 @@ fn expect_refusals(saved: &Saved) {
         malformed.stderr.contains("'{a' is not a pattern"),
         "{}",
         malformed.stderr
+    );
+    let of_runtime = ["-kind", "exceptions", "-from", "0.5"];
+    let of_runtime = perfcollect_of("report", saved, &of_runtime);
+    assert_eq!(of_runtime.status.code(), Some(1));
+    assert!(
+        of_runtime
+            .stderr
+            .contains("exceptions is of the whole capture"),
+        "{}",
+        of_runtime.stderr
     );
     let events = perfcollect_of("view", saved, &["-viewer", "gc", "-thread", "main"]);
     assert!(events.stderr.contains("only -process"), "{}", events.stderr);

@@ -1,12 +1,13 @@
 //! Waits for CPUs, from the counters of the kernel before and after a capture.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use super::Target;
 use super::thread_waits::ThreadWaits;
+use crate::machine;
 use crate::trace::{CpuPressure, Pid};
 
 /// Pressure of the CPUs (Documentation/accounting/psi.rst).
@@ -15,21 +16,23 @@ const PRESSURE: &str = "/proc/pressure/cpu";
 const HIERARCHIES: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"];
 /// Maximum size of the files, in bytes.
 const MAX_BYTES: u64 = 1 << 16;
-const MAX_PIDS: usize = 64;
+/// Maximum number of processes whose groups are read, and of groups.
+const MAX_PIDS: usize = 4096;
+const MAX_GROUPS: usize = 1024;
 
-/// Counters at one moment.
+/// How long a control group was throttled, and in how many periods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counters {
-    waiting_us: u64,
-    throttled_us: u64,
-    throttled_periods: u64,
+struct Throttled {
+    us: u64,
+    periods: u64,
 }
 
 /// Counters at the start of a capture.
 #[derive(Debug)]
 pub(super) struct CpuWaits {
-    groups: BTreeSet<PathBuf>,
-    start: Counters,
+    /// By the statistics of the group.
+    groups: BTreeMap<PathBuf, Throttled>,
+    waiting_us: u64,
     threads: ThreadWaits,
 }
 
@@ -37,15 +40,22 @@ impl CpuWaits {
     /// Reads the counters of a target with these processes.
     pub(super) fn start(target: &Target, processes: &[Pid]) -> Self {
         let pids = match target {
-            Target::Pids(pids) => &pids[..],
-            Target::SystemWide | Target::Command(_) => &[],
+            Target::Pids(pids) => pids.clone(),
+            Target::SystemWide => machine::pids().unwrap_or_default(),
+            // It will be in the group of perfcollect.
+            Target::Command(_) => vec![Pid(std::process::id() as i32)],
         };
-        let groups = pids.iter().take(MAX_PIDS);
-        let groups: BTreeSet<PathBuf> = groups.flat_map(|&pid| groups_of(pid)).collect();
-        let start = read(&groups);
+        let groups = pids.into_iter().take(MAX_PIDS).flat_map(groups_of);
+        let mut known = BTreeMap::new();
+        for group in groups {
+            if known.len() < MAX_GROUPS && !known.contains_key(&group) {
+                let start = throttled(&group);
+                known.insert(group, start);
+            }
+        }
         Self {
-            groups,
-            start,
+            groups: known,
+            waiting_us: waiting(),
             threads: ThreadWaits::start(processes),
         }
     }
@@ -57,38 +67,52 @@ impl CpuWaits {
 
     /// Returns the differences since the start.
     pub(super) fn end(self, processes: &[Pid]) -> CpuPressure {
-        let now = read(&self.groups);
+        let waiting_us = waiting().saturating_sub(self.waiting_us);
         let (processes, threads_omitted) = self.threads.end(processes);
-        let ms = |end: u64, start: u64| end.saturating_sub(start) as f64 / 1e3;
-        let start = &self.start;
+        let groups = self.groups.iter().map(|(group, start)| {
+            let end = throttled(group);
+            let us = end.us.saturating_sub(start.us);
+            (us, end.periods.saturating_sub(start.periods), group)
+        });
+        // The limits of groups are independent.
+        let most = groups.max_by_key(|(us, ..)| *us);
+        let (us, periods, group) = most.map_or_else(Default::default, |(us, periods, stat)| {
+            (us, periods, group_name(stat))
+        });
         CpuPressure {
-            waiting_ms: ms(now.waiting_us, start.waiting_us),
-            throttled_ms: ms(now.throttled_us, start.throttled_us),
-            throttled_periods: now
-                .throttled_periods
-                .saturating_sub(start.throttled_periods),
+            waiting_ms: waiting_us as f64 / 1e3,
+            throttled_ms: us as f64 / 1e3,
+            throttled_periods: periods,
+            throttled_group: if us > 0 { group } else { String::new() },
             processes,
             threads_omitted,
         }
     }
 }
 
-fn read(groups: &BTreeSet<PathBuf>) -> Counters {
+/// Returns for how long threads of the machine have waited, in microseconds.
+fn waiting() -> u64 {
     let pressure = text(Path::new(PRESSURE)).unwrap_or_default();
-    let mut counters = Counters {
-        waiting_us: waiting_us(&pressure).unwrap_or_default(),
-        ..Counters::default()
-    };
-    for group in groups {
-        let stat = text(group).unwrap_or_default();
-        let value = |key| value(&stat, key).unwrap_or_default();
+    waiting_us(&pressure).unwrap_or_default()
+}
+
+/// Reads the statistics of a control group.
+fn throttled(stat: &Path) -> Throttled {
+    let stat = text(stat).unwrap_or_default();
+    let value = |key| value(&stat, key).unwrap_or_default();
+    Throttled {
         // Version 1 counts nanoseconds.
-        let throttled = value("throttled_usec").max(value("throttled_time") / 1000);
-        counters.throttled_us = counters.throttled_us.saturating_add(throttled);
-        let periods = value("nr_throttled");
-        counters.throttled_periods = counters.throttled_periods.saturating_add(periods);
+        us: value("throttled_usec").max(value("throttled_time") / 1000),
+        periods: value("nr_throttled"),
     }
-    counters
+}
+
+/// Returns the name of the control group with these statistics: its path in the hierarchy.
+fn group_name(stat: &Path) -> String {
+    let group = stat.parent().unwrap_or(stat);
+    let mut roots = HIERARCHIES.iter().rev();
+    let name = roots.find_map(|root| group.strip_prefix(root).ok());
+    name.unwrap_or(group).to_string_lossy().into_owned()
 }
 
 fn text(path: &Path) -> io::Result<String> {
@@ -150,6 +174,19 @@ mod tests {
         assert_eq!(value(stat, "nr_throttled"), Some(3));
         assert_eq!(value(stat, "throttled"), None);
         assert_eq!(value("nr_throttled x\n", "nr_throttled"), None);
+    }
+
+    #[test]
+    fn groups_are_named_by_their_place() {
+        for (stat, name) in [
+            (
+                "/sys/fs/cgroup/shop.slice/web.service/cpu.stat",
+                "shop.slice/web.service",
+            ),
+            ("/sys/fs/cgroup/cpu/docker/1f/cpu.stat", "docker/1f"),
+        ] {
+            assert_eq!(group_name(Path::new(stat)), name);
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(super) struct ReportOptions {
     /// Table to print: cpu, own, processes, threads, gc, ... [default: findings]
     ///
     /// findings: what is remarkable, most costly first. summary: origin, quality and losses; as JSON all of summary.json.
-    /// own: your code, with what it calls. cpu: methods by their own CPU time. calltree: callers and callees. processes,
+    /// own: your code, with the libraries it calls. cpu: methods by their own CPU time. calltree: callers and callees. processes,
     /// threads, modules, syscalls: CPU time by each. gc, jit, exceptions, contention (waits for locks), alloc (needs a
     /// capture with -gconly), thread-pool. events: what .NET processes sent, by kind. event-losses: how much of it was
     /// lost. quality: notices about the capture.

@@ -102,6 +102,7 @@ fn trace_of(stream: EventStream, scan: Scan, header: &TraceInfo) -> Trace {
         pid: stream.name.process,
         name: session.process_name(),
         command_line: session.command_line.as_str().into(),
+        ended: None,
     };
     let events = EventStreams::new([stream]);
     let mut trace = Trace {

@@ -1,6 +1,8 @@
 //! Threads are ready and wait for a CPU: too few CPUs, or a limit of a control group.
 
-use super::scene::{Scene, cpus, percent, process_name};
+use std::collections::BTreeMap;
+
+use super::scene::{Scene, cpus, percent, process_name, shown};
 use crate::output::summary::{Finding, ProcessSummary};
 use crate::trace::ProcessWaits;
 
@@ -8,9 +10,9 @@ use crate::trace::ProcessWaits;
 /// used then, below which it is not remarkable.
 const MIN_WAITING: f64 = 0.3;
 const MIN_BUSY: f64 = 0.8;
-/// CPUs that a process waited for on average, and the share of what it asked for, below which this is
+/// CPUs that a program waited for on average, and the share of what it asked for, below which this is
 /// not remarkable.
-const MIN_MISSING: f64 = 0.1;
+const MIN_MISSING: f64 = 0.25;
 const MIN_MISSING_SHARE: f64 = 0.2;
 /// Throttled time per time of the capture below which it is not remarkable.
 const MIN_THROTTLED: f64 = 0.05;
@@ -40,13 +42,17 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
                 .costing(waiting.min(1.0)),
         );
     }
-    let processes = pressure.processes.iter();
-    findings.extend(processes.filter_map(|process| starved(scene, process)));
+    let omitted = pressure.threads_omitted;
+    let programs = by_program(scene, &pressure.processes);
+    let programs = programs.iter();
+    findings.extend(programs.filter_map(|(name, waits)| starved(scene, *name, waits, omitted)));
     let throttled = part(pressure.throttled_ms);
     if throttled >= MIN_THROTTLED && throttled.is_finite() {
         let text = format!(
-            "the CPU limit of the target's control group stopped it {} times, for {:.0} ms in all: raise the limit, or use less CPU time",
-            pressure.throttled_periods, pressure.throttled_ms
+            "the CPU limit of the control group {} stopped it {} times, for {:.0} ms in all: raise the limit, or use less CPU time",
+            shown(&pressure.throttled_group),
+            pressure.throttled_periods,
+            pressure.throttled_ms
         );
         findings.push(
             Finding::new("throttled", text)
@@ -59,31 +65,74 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Returns a finding if the threads of a process waited for CPUs rather than ran.
-fn starved(scene: &Scene<'_>, process: &ProcessWaits) -> Option<Finding> {
-    let [missing, got] = [process.waited_ms, process.ran_ms].map(|ms| ms / 1e3 / scene.seconds);
+/// Waits of the processes of a program.
+#[derive(Default)]
+struct ProgramWaits {
+    /// Those with most waiting time are first.
+    pids: Vec<i32>,
+    waited_ms: f64,
+    ran_ms: f64,
+}
+
+/// Returns the waits by name of the program. The name of a process without samples is unknown.
+fn by_program<'a>(
+    scene: &Scene<'a>,
+    processes: &[ProcessWaits],
+) -> BTreeMap<Option<&'a str>, ProgramWaits> {
+    let mut programs: BTreeMap<Option<&str>, ProgramWaits> = BTreeMap::new();
+    for process in processes {
+        let mut rows = scene.summary.processes.iter();
+        let row = rows.find(|row| row.pid == process.pid);
+        let program = programs.entry(row.map(ProcessSummary::program));
+        let program = program.or_default();
+        program.pids.push(process.pid);
+        program.waited_ms += process.waited_ms;
+        program.ran_ms += process.ran_ms;
+    }
+    programs
+}
+
+/// Returns a finding if the threads of a program waited for CPUs rather than ran. Some threads may
+/// be `omitted`.
+fn starved(
+    scene: &Scene<'_>,
+    name: Option<&str>,
+    program: &ProgramWaits,
+    omitted: u64,
+) -> Option<Finding> {
+    let [missing, got] = [program.waited_ms, program.ran_ms].map(|ms| ms / 1e3 / scene.seconds);
     let asked = missing + got;
     let is_starved = missing >= MIN_MISSING && missing >= asked * MIN_MISSING_SHARE;
     if !is_starved || !asked.is_finite() {
         return None;
     }
-    let mut rows = scene.summary.processes.iter();
-    let row = rows.find(|row| row.pid == process.pid);
-    let program = row.map_or("process", ProcessSummary::program);
-    let text = format!(
-        "{} waited {:.1} s for a CPU in {:.1} s: it got {got:.2} of the {} it asked for",
-        process_name(program, process.pid),
-        process.waited_ms / 1e3,
+    let who = match (&program.pids[..], name) {
+        (&[pid], name) => process_name(name.unwrap_or("process"), pid),
+        (pids, Some(name)) => format!("{} ({} processes)", shown(name), pids.len()),
+        (pids, None) => format!("{} other processes", pids.len()),
+    };
+    let mut text = format!(
+        "{who} waited {:.1} s for a CPU in {:.1} s: got {got:.2} of the {} asked for",
+        program.waited_ms / 1e3,
         scene.seconds,
         cpus(asked)
     );
+    if omitted > 0 {
+        text += &format!(" ({omitted} threads were not read)");
+    }
+    let finding = Finding::new("run-queue", text);
+    let subject = name.unwrap_or("process");
+    let finding = match program.pids[..] {
+        [pid] => finding.about(pid, subject),
+        _ => finding.about_program(subject),
+    };
     Some(
-        Finding::new("run-queue", text)
-            .about(process.pid, program)
+        finding
             .from("info.cpu_pressure")
-            .figure("waited_ms", process.waited_ms)
+            .figure("waited_ms", program.waited_ms)
             .figure("got_cpus", got)
             .figure("asked_cpus", asked)
-            .costing(missing),
+            // Work takes longer by as much as it waits, whatever the number of threads.
+            .costing(missing / asked),
     )
 }

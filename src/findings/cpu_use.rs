@@ -24,7 +24,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         .filter(|program| program.cpus >= MIN_CPUS && !is_one_of_several(program));
     let single = single.map(|program| of_process(scene, &program, &of));
     let several = with_several.iter().filter(|(_, cpus)| *cpus >= MIN_CPUS);
-    let several = several.map(|(program, cpus)| of_processes(program, *cpus, &of));
+    let several = several.map(|(program, cpus)| of_processes(scene, program, *cpus, &of));
     single.chain(several).collect()
 }
 
@@ -39,7 +39,11 @@ fn of_process(scene: &Scene<'_>, program: &Program<'_>, of: &str) -> Finding {
     let finding = match (method_row, module_row) {
         (Some(row), _) => {
             let part = program.part(row.samples);
-            text += &format!(", {} of it in or below {}", percent(part), method(row));
+            text += &format!(
+                ", {} of it in {} and the libraries it calls",
+                percent(part),
+                method(row)
+            );
             program
                 .finding("cpu-use", text)
                 .from("shares.own_methods")
@@ -67,15 +71,32 @@ fn of_process(scene: &Scene<'_>, program: &Program<'_>, of: &str) -> Finding {
         .costing(program.cpus)
 }
 
-fn of_processes(program: &ProgramSummary, cpus: f64, of: &str) -> Finding {
+fn of_processes(scene: &Scene<'_>, program: &ProgramSummary, cpus: f64, of: &str) -> Finding {
     let name = shown(&program.name);
-    let text = format!(
+    let mut text = format!(
         "{name} ({} processes) used {cpus:.2}{of} CPUs",
         program.processes
     );
+    let method_row = scene.method_of(program);
+    let method_row =
+        method_row.map(|(row, samples)| (row, samples as f64 / program.samples as f64));
+    let method_row = method_row.filter(|(_, part)| *part >= MIN_METHOD);
+    if let Some((row, part)) = method_row {
+        text += &format!(
+            ", {} of it in {} and the libraries it calls",
+            percent(part),
+            method(row)
+        );
+    }
     let pattern = program.name.trim_start_matches('-');
-    Finding::new("cpu-use", text)
-        .about_program(&program.name)
+    let mut finding = Finding::new("cpu-use", text).about_program(&program.name);
+    if let Some((_, part)) = method_row {
+        let percent = part * 100.0;
+        finding = finding
+            .from("shares.own_methods")
+            .figure("method_percent", percent);
+    }
+    finding
         .from("programs")
         .figure("used_cpus", cpus)
         .figure("cpu_ms", program.cpu_ms)

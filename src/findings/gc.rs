@@ -1,6 +1,6 @@
 //! Garbage collection takes much CPU time or pauses the program: what allocates.
 
-use super::scene::{Scene, named, percent, shown};
+use super::scene::{Scene, cpus, named, percent, shown};
 use crate::output::summary::{Finding, GcSummary, RuntimeSummary, TRACE};
 
 /// Share of the capture (5 %) in pauses, and of the CPU time (10 %), below which it is not
@@ -13,7 +13,45 @@ const LONG_PAUSE_MS: f64 = 200.0;
 const MIN_INDUCED: f64 = 0.3;
 const MB: f64 = 1e6;
 
+/// CPUs that collections take, of a process without events, below which it is not remarkable.
+const MIN_CPUS: f64 = 0.05;
+
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
+    let mut findings = with_events(scene);
+    findings.extend(without_events(scene));
+    findings
+}
+
+/// Finds processes whose samples are in collections, if these sent no events.
+fn without_events(scene: &Scene<'_>) -> impl Iterator<Item = Finding> {
+    let has_events = |pid: i32| {
+        let mut runtimes = scene.summary.runtimes.iter();
+        runtimes.any(|runtime| runtime.pid == pid && runtime.gc.is_some())
+    };
+    let programs = scene.programs();
+    let programs = programs.filter(move |program| !has_events(program.process.pid));
+    programs.filter_map(|program| {
+        let samples = program.process.work.gc;
+        let (part, used) = (program.part(samples), program.cpus_of(samples));
+        let is_remarkable = part * 100.0 >= MIN_CPU_PERCENT && used >= MIN_CPUS;
+        is_remarkable.then(|| {
+            let text = format!(
+                "garbage collection takes {} of the CPU time of {} ({}); a capture with events shows its pauses and what allocates",
+                percent(part),
+                program.name(),
+                cpus(used)
+            );
+            let finding = program.finding("gc", text);
+            finding
+                .from("processes.work.gc")
+                .figure("cpu_percent", part * 100.0)
+                .figure("used_cpus", used)
+                .costing(used)
+        })
+    })
+}
+
+fn with_events(scene: &Scene<'_>) -> Vec<Finding> {
     let programs = scene.runtimes().filter_map(|runtime| {
         let gc = runtime.summary.gc.as_ref()?;
         let name = runtime.name();

@@ -7,7 +7,7 @@ use crate::output::summary::{Finding, JitSummary, TRACE, WorkKind};
 const MIN: [f64; 2] = [0.15, 0.05];
 /// CPUs for code that replaces code which already runs (tiered compilation): every program does that
 /// in its first minutes.
-const MIN_BACKGROUND_CPUS: f64 = 0.2;
+const MIN_BACKGROUND_CPUS: f64 = 0.3;
 /// Share of the compilations that are remarkable if they are of methods with the same tier before.
 const MIN_AGAIN: f64 = 0.1;
 

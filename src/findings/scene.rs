@@ -1,5 +1,7 @@
 //! What the rules look at: the summary, with its shares of time.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::output::NameStyle;
 use crate::output::sanitize::truncate_with_ellipsis;
 use crate::output::summary::{
@@ -74,6 +76,22 @@ impl<'a> Scene<'a> {
             .collect()
     }
 
+    /// Returns the method of the user's code with most samples of all processes of a program, and these.
+    /// A method that is not among the first of a process counts too little there.
+    pub(super) fn method_of(&self, program: &ProgramSummary) -> Option<(&'a Share, u64)> {
+        let processes = self.summary.processes.iter();
+        let processes = processes.filter(|process| process.program() == program.name);
+        let pids: BTreeSet<i32> = processes.map(|process| process.pid).collect();
+        let mut methods: BTreeMap<(&str, &str), (&Share, u64)> = BTreeMap::new();
+        let rows = self.summary.shares.own_methods.iter();
+        for row in rows.filter(|row| pids.contains(&row.pid)) {
+            let method = methods.entry((&row.module, &row.name));
+            let (_, samples) = method.or_insert((row, 0));
+            *samples = samples.saturating_add(row.samples);
+        }
+        methods.into_values().max_by_key(|(_, samples)| *samples)
+    }
+
     /// Returns the processes with samples, if these count time.
     pub(super) fn programs(&self) -> impl Iterator<Item = Program<'a>> {
         let counts_time = self.summary.info.counts_time() && self.seconds > 0.0;
@@ -133,7 +151,7 @@ impl<'a> Program<'a> {
         row.map_or_else(String::new, |row| {
             let part = percent((row.samples as f64 / all as f64).min(1.0));
             let method = shown(&NameStyle::Short.of_method(&row.name));
-            format!("; {part} of it in or below {method}")
+            format!("; {part} of it by {method}")
         })
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::output::summary::{ProcessSummary, RuntimeSummary, Work};
+use crate::output::summary::{ProcessSummary, ProgramSummary, RuntimeSummary, Share, Work};
 use crate::trace::{CpuPressure, ProcessWaits, Trace};
 
 /// A process that used `cpu_ms` of ten seconds, with so many samples of each kind of work.
@@ -40,7 +40,8 @@ fn a_quiet_process_has_no_findings() {
 #[test]
 fn each_kind_of_work_is_found_above_its_threshold() {
     type Set = fn(&mut Work, u64);
-    let cases: [(&str, Set, u64); 6] = [
+    let cases: [(&str, Set, u64); 7] = [
+        ("gc", |work, count| work.gc = count, 100),
         ("jit", |work, count| work.jit = count, 150),
         ("exceptions", |work, count| work.exceptions = count, 50),
         ("page-faults", |work, count| work.page_faults = count, 100),
@@ -107,6 +108,7 @@ fn hostile_numbers_have_finite_figures() {
             waiting_ms: f64::MAX,
             throttled_ms: f64::INFINITY,
             throttled_periods: u64::MAX,
+            throttled_group: "shop".into(),
             processes: vec![
                 ProcessWaits {
                     waited_ms: f64::INFINITY,
@@ -141,10 +143,10 @@ fn hostile_numbers_have_finite_figures() {
 fn a_process_that_got_less_cpu_time_than_it_could_use_is_found() {
     for (waited_ms, ran_ms, expected) in [
         (5000.0, 5000.0, true),
-        (1000.0, 4000.0, true),
+        (2500.0, 10_000.0, true),
         // Too little of what it asked for, or of the capture.
-        (1000.0, 4001.0, false),
-        (999.0, 0.0, false),
+        (2500.0, 10_001.0, false),
+        (2499.0, 0.0, false),
     ] {
         let mut summary = summary(1.0, 1, Work::default());
         summary.info.cpu_pressure = Some(CpuPressure {
@@ -160,4 +162,53 @@ fn a_process_that_got_less_cpu_time_than_it_could_use_is_found() {
         assert_eq!(found.len(), usize::from(expected), "{found:?}");
         assert!(found.iter().all(|found| found.pid == Some(7)));
     }
+}
+
+/// A build starts one compiler after the other.
+#[test]
+fn processes_of_a_program_share_a_finding() {
+    let mut summary = summary(10_000.0, 1000, Work::default());
+    let first = summary.processes[0].clone();
+    let pids = 7..10;
+    summary.processes = pids
+        .clone()
+        .map(|pid| ProcessSummary {
+            pid,
+            ..first.clone()
+        })
+        .collect();
+    summary.programs.push(ProgramSummary {
+        name: first.program().to_owned(),
+        processes: 3,
+        pid: 7,
+        samples: 3000,
+        cpu_ms: 10_000.0,
+    });
+    summary.shares.own_methods = pids
+        .clone()
+        .map(|pid| Share {
+            pid,
+            name: "Shop.Total()".into(),
+            samples: 500,
+            ..Share::default()
+        })
+        .collect();
+    summary.info.cpu_pressure = Some(CpuPressure {
+        processes: pids
+            .map(|pid| ProcessWaits {
+                pid,
+                waited_ms: 2000.0,
+                ran_ms: 3000.0,
+                threads: 1,
+            })
+            .collect(),
+        ..CpuPressure::default()
+    });
+    let found = find(&summary);
+    let rules: Vec<&str> = found.iter().map(|found| &*found.rule).collect();
+    assert_eq!(rules, ["cpu-use", "run-queue"]);
+    assert_eq!(found[0].figures["method_percent"], 50.0);
+    assert!(found[0].text.contains("Shop.Total"), "{found:?}");
+    assert_eq!(found[1].figures["waited_ms"], 6000.0);
+    assert_eq!((found[1].pid, &*found[1].subject), (None, "Shop"));
 }

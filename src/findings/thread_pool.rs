@@ -3,7 +3,7 @@
 use super::scene::{Runtime, Scene, named};
 use crate::output::summary::{Finding, TRACE, ThreadPoolSummary, WorkKind};
 
-/// Number of threads added because no work was done, or because threads block, below which it is
+/// How often threads are added because no work is done, or because threads block, below which it is
 /// not remarkable.
 const MIN_ADDED: u64 = 3;
 
@@ -23,8 +23,8 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             format!(", {waiting} work items waited at once")
         });
         let text = format!(
-            "the thread pool of {name} added {added} threads, up to {}, because {why}{waiting}{}",
-            pool.max_threads,
+            "the thread pool of {name} {}, because {why}{waiting}{}",
+            growth(pool),
             blocked(scene, &runtime, pool)
         );
         let finding = runtime.finding("thread-pool", text);
@@ -40,6 +40,15 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         )
     });
     programs.collect()
+}
+
+/// Returns how many threads the pool got.
+fn growth(pool: &ThreadPoolSummary) -> String {
+    let most = pool.max_threads;
+    match pool.first_threads.filter(|first| *first < most) {
+        Some(first) => format!("grew from {first} to {most} threads"),
+        None => format!("has {most} threads"),
+    }
 }
 
 /// Names the method whose threads block, or the options that record it.

@@ -47,7 +47,7 @@ const RULES: [WorkRule; 3] = [
         kind: WorkKind::TaskWaits,
         name: "sync-over-async",
         evidence: "processes.work.task_waits",
-        min: [0.01, 0.0],
+        min: [0.01, 0.01],
         text: |load| {
             format!(
                 "threads of {} block until tasks are complete (sync over async): {} of its CPU time ({}) is in such waits",

@@ -157,20 +157,33 @@ pub(crate) fn histories(
     let histories = busiest.into_iter().map(|pid| (pid, history()));
     let mut histories: BTreeMap<Pid, RuntimeHistory> = histories.collect();
     let mut methods = StackMethods::new(trace, is_own);
-    let mut end = Nanos(trace.info.end_ns);
+    let mut last_events: FxHashMap<Pid, Nanos> = FxHashMap::default();
     for event in trace.events.iter_of(is_wanted) {
         if let Some(history) = histories.get_mut(&event.process) {
-            end = end.max(event.time);
+            let last = last_events.entry(event.process).or_insert(event.time);
+            *last = event.time.max(*last);
             history.take(&event, &mut methods);
         }
     }
-    for history in histories.values_mut() {
+    for (&pid, history) in &mut histories {
+        let last = last_events.get(&pid).copied().unwrap_or_default();
+        let end = end_of(trace, pid).max(last);
         history.contention.finish(end);
         history.waits.finish(end);
         history.cpu = CpuTime::new(&history.gc);
     }
     charge(trace, &mut histories);
     histories
+}
+
+/// Returns when a process ended, or the end of the capture.
+fn end_of(trace: &Trace, pid: Pid) -> Nanos {
+    let rows = trace.processes.iter().filter(|row| row.pid == pid);
+    // A later process with the id may be running.
+    let ended = rows.map(|row| row.ended.unwrap_or(Nanos(u64::MAX))).max();
+    ended
+        .unwrap_or(Nanos(u64::MAX))
+        .min(Nanos(trace.info.end_ns))
 }
 
 /// Returns the processes with most events.

@@ -32,11 +32,11 @@ pub(crate) struct ThreadPool {
     pub(crate) limits: Option<(u16, u16)>,
     /// Changes of the number of threads.
     pub(crate) adjustments: u64,
-    /// Threads that were added because no work was done for long.
+    /// How often threads were added because no work was done for long.
     pub(crate) starvations: u64,
     /// First and last time of these.
     pub(crate) starved: Option<(Nanos, Nanos)>,
-    /// Threads that were added because others wait for tasks.
+    /// How often threads were added because others wait for tasks.
     pub(crate) blocking: u64,
     /// Largest reported number of work items per second.
     pub(crate) max_throughput: f64,
@@ -45,6 +45,8 @@ pub(crate) struct ThreadPool {
     /// Largest number of items that waited at once, of those that were queued during the events.
     pub(crate) max_waiting: u64,
     waiting: u64,
+    /// Last reported number of threads.
+    threads: Option<u32>,
 }
 
 impl ThreadPool {
@@ -75,8 +77,11 @@ impl ThreadPool {
                 let _average = rate(&mut payload)?;
                 let (threads, reason) = (payload.u32()?, payload.u32()?);
                 self.adjustments += 1;
+                // After others have waited for tasks, the number decreases again.
+                let is_growth = self.threads.is_none_or(|before| threads > before);
                 self.counted(threads);
                 match reason {
+                    _ if !is_growth => {}
                     STARVATION => {
                         self.starvations += 1;
                         let first = self.starved.map_or(event.time, |(first, _)| first);
@@ -107,6 +112,7 @@ impl ThreadPool {
     }
 
     fn counted(&mut self, threads: u32) {
+        self.threads = Some(threads);
         self.first_threads.get_or_insert(threads);
         self.max_threads = self.max_threads.max(threads);
     }
@@ -137,7 +143,10 @@ mod tests {
         for (time, threads) in [(2, 5), (3, 6)] {
             take(ADJUSTMENT, time, adjustment(1.0, threads, STARVATION));
         }
-        take(ADJUSTMENT, 4, adjustment(f64::NAN, 9, COOPERATIVE_BLOCKING));
+        for (time, threads) in [(4, 9), (5, 7)] {
+            let payload = adjustment(f64::NAN, threads, COOPERATIVE_BLOCKING);
+            take(ADJUSTMENT, time, payload);
+        }
         take(ADJUSTMENT, 5, adjustment(1.0, 3, 0)[..15].to_vec());
         take(SAMPLE, 6, f64::INFINITY.to_le_bytes().to_vec());
         take(SAMPLE, 6, 2.5_f64.to_le_bytes().to_vec());
@@ -150,7 +159,7 @@ mod tests {
             started: 1,
             first_threads: Some(4),
             max_threads: 9,
-            adjustments: 3,
+            adjustments: 4,
             starvations: 2,
             starved: Some((Nanos(2000), Nanos(3000))),
             blocking: 1,
@@ -158,6 +167,7 @@ mod tests {
             queued: 4,
             max_waiting: 3,
             waiting: 3,
+            threads: Some(7),
             ..ThreadPool::default()
         };
         assert_eq!(pool, expected);

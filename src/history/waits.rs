@@ -23,7 +23,7 @@ pub(crate) struct WaitCount {
     pub(crate) ended: u64,
     /// Total time of the waits that ended.
     pub(crate) ns: u64,
-    /// Time of the longest of them.
+    /// Time of the longest wait, with those that did not end.
     pub(crate) max_ns: u64,
     /// Number of waits without an end, and their time until the events ended.
     pub(crate) unended: u64,
@@ -111,6 +111,7 @@ impl Waits {
             let row = self.rows.row(wait.methods);
             row.unended += 1;
             row.unended_ns = sum([row.unended_ns, ns]);
+            row.max_ns = row.max_ns.max(ns);
             row.add_thread(thread);
             row.add_owner(wait.owner, ns);
         }
@@ -185,7 +186,7 @@ mod tests {
         stop(&mut waits, 42, 4, None);
         waits.finish(Nanos(50_000));
         let (_, row) = waits.rows.rows().next().unwrap();
-        assert_eq!((row.ended, row.ns, row.max_ns), (3, 16_000, 9000));
+        assert_eq!((row.ended, row.ns, row.max_ns), (3, 16_000, 10_000));
         assert_eq!((row.unended, row.unended_ns), (2, 10_000));
         assert_eq!(row.threads, [2, 1, 3].map(Tid));
         assert_eq!(row.owners, [(1, 3000), (7, 4000), (8, 10_000)]);

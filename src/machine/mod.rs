@@ -164,6 +164,10 @@ impl Machine {
                 parent_tid,
             } => self.tasks.fork(time, (pid, tid), (parent_pid, parent_tid)),
             Record::Exit { pid, tid } => {
+                let process = self.tasks.process(pid).filter(|_| pid.0 == tid.0);
+                if let Some(row) = process.and_then(|process| process.row) {
+                    self.rows.end_process(row, time);
+                }
                 let is_live = self.is_live();
                 self.tasks.exit(time, pid, tid, is_live);
             }

@@ -8,7 +8,7 @@ use std::io;
 
 use super::jit_process::JitProcess;
 use crate::trace::spool::SpoolRow;
-use crate::trace::{Pid, ProcessId, ThreadId, Tid};
+use crate::trace::{Nanos, Pid, ProcessId, ThreadId, Tid};
 
 /// Files with symbols of JIT code, or why they cannot be read, by process.
 pub type JitProcesses = BTreeMap<ProcessId, io::Result<JitProcess>>;
@@ -22,6 +22,8 @@ enum RowUpdate {
     ProcessName(ProcessId, Box<[u8]>),
     /// The name of a thread changed.
     ThreadName(ThreadId, Box<[u8]>),
+    /// A process ended.
+    ProcessEnd(ProcessId, Nanos),
     /// The first JIT code of a process was sampled.
     JitProcess(ProcessId),
 }
@@ -94,6 +96,7 @@ impl Rows {
             },
             RowUpdate::ProcessName(id, name) => SpoolRow::ProcessName(*id, name),
             RowUpdate::ThreadName(id, name) => SpoolRow::ThreadName(*id, name),
+            RowUpdate::ProcessEnd(id, time) => SpoolRow::ProcessEnd(*id, *time),
             RowUpdate::JitProcess(id) => {
                 let jit_process = self.jit_processes.get(id)?.as_ref().ok()?;
                 SpoolRow::JitProcess(*id, jit_process.describe()?)
@@ -121,6 +124,10 @@ impl Rows {
 
     pub(super) fn name_thread(&mut self, id: ThreadId, name: &[u8]) {
         self.updates.push(RowUpdate::ThreadName(id, name.into()));
+    }
+
+    pub(super) fn end_process(&mut self, id: ProcessId, time: Nanos) {
+        self.updates.push(RowUpdate::ProcessEnd(id, time));
     }
 
     pub(super) fn set_jit_process(&mut self, id: ProcessId, process: io::Result<JitProcess>) {

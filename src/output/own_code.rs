@@ -18,7 +18,7 @@ const RUNTIME_MODULES: [&str; 7] = [
     "jit",
 ];
 /// Native libraries of runtimes, wherever they are, by the start of their file names.
-const RUNTIME_LIBRARIES: [&str; 12] = [
+const RUNTIME_LIBRARIES: [&str; 13] = [
     "libcoreclr",
     "libclr",
     "libhostfxr",
@@ -27,11 +27,14 @@ const RUNTIME_LIBRARIES: [&str; 12] = [
     "libSystem.",
     "libjvm.",
     "libnode.",
+    "libpython",
     "libc.",
     "libstdc++.",
     "ld-linux",
     "ld-musl",
 ];
+/// Programs that run others in a language of theirs.
+const INTERPRETERS: [&str; 3] = ["node", "nodejs", "python"];
 /// Directories of the libraries of the system.
 const SYSTEM: [&str; 6] = [
     "/lib/",
@@ -40,6 +43,16 @@ const SYSTEM: [&str; 6] = [
     "/usr/lib/",
     "/usr/lib32/",
     "/usr/lib64/",
+];
+/// Starts of the names that V8 and Python give to functions of scripts, and what the names of their
+/// own functions contain.
+const SCRIPT_FUNCTIONS: [(&str, &str); 6] = [
+    ("JS:", " node:"),
+    ("LazyCompile:", " node:"),
+    ("Function:", " node:"),
+    ("Script:", " node:"),
+    ("Eval:", " node:"),
+    ("py::", ":<frozen "),
 ];
 /// Functions at the root of every program.
 const ROOTS: [&str; 3] = ["_start", "start_thread", "__libc_start_main"];
@@ -82,8 +95,11 @@ impl OwnCode {
                             && module != "vdso"
                             && !is_of_system(module)
                             && !is_runtime_library(module)
+                            && !is_interpreter(module)
                     }
-                    FunctionKind::Jit | FunctionKind::ReadyToRun => !is_framework(module),
+                    FunctionKind::Jit | FunctionKind::ReadyToRun => {
+                        !is_framework(module) || function.name.as_deref().is_some_and(is_of_script)
+                    }
                 }
         };
         Self(trace.functions.iter().map(is_own).collect())
@@ -105,6 +121,18 @@ fn is_framework(module: &str) -> bool {
 fn is_runtime_library(file: &str) -> bool {
     let mut prefixes = RUNTIME_LIBRARIES.iter();
     prefixes.any(|prefix| file.starts_with(prefix))
+}
+
+/// Returns whether a function is one of a script that the user wrote.
+fn is_of_script(name: &str) -> bool {
+    let mut kinds = SCRIPT_FUNCTIONS.iter();
+    kinds.any(|(start, of_runtime)| name.starts_with(start) && !name.contains(of_runtime))
+}
+
+/// Returns whether a program runs others in a language of theirs, such as `python3.12`.
+fn is_interpreter(file: &str) -> bool {
+    let name = file.trim_end_matches(|c: char| c == '.' || c.is_ascii_digit());
+    INTERPRETERS.contains(&name)
 }
 
 /// Returns whether a file is a shared library. Programs may be in the directories of libraries.
@@ -160,6 +188,20 @@ mod tests {
             (Native, "libcrypto.so.3", "EVP_DigestUpdate", false),
             (Native, "libunknown.so.2", "f", false),
             (Native, "libcoreclr.so", "IL_Throw", false),
+            (Native, "python3.12", "_PyEval_EvalFrameDefault", false),
+            (Native, "libpython3.12.so.1.0", "PyList_Append", false),
+            (Native, "node", "v8::internal::Heap::Scavenge()", false),
+            (Native, "node_exporter", "main.main", true),
+            (Jit, "jit", "JS:*total /srv/shop/cart.js:7:3", true),
+            (Jit, "jit", "JS:~emit node:events:465:44", false),
+            (Jit, "jit", "Builtin:ArrayMap", false),
+            (Jit, "jit", "py::total:/srv/shop/cart.py", true),
+            (
+                Jit,
+                "jit",
+                "py::_find_spec:<frozen importlib._bootstrap>",
+                false,
+            ),
             (Native, "postgres", " ", false),
             (Kernel, "vmlinux", "do_syscall_64", false),
         ] {

@@ -90,6 +90,7 @@ mod tests {
                 pid: Pid(pid),
                 name: name.into(),
                 command_line: "".into(),
+                ended: None,
             });
             trace.threads.push(Thread {
                 process: ProcessId(row),

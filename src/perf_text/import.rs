@@ -313,6 +313,7 @@ impl Import {
             pid,
             name: text(comm),
             command_line: Box::default(),
+            ended: None,
         });
         ProcessId(processes.len() as u32 - 1)
     }

@@ -7,18 +7,22 @@
 mod frames;
 mod group;
 mod pattern;
+mod roots;
 mod rows;
 mod stacks;
 mod times;
 
 use std::ops::Range;
 
+use rustc_hash::FxHashSet;
+
 pub use group::GroupPatterns;
 pub use pattern::{PatternError, Patterns};
 pub use times::Times;
 
 use crate::output::own_code::OwnCode;
-use crate::trace::{CaptureInfo, Nanos, Sample, Samples, Trace};
+use crate::trace::{CaptureInfo, CpuPressure, Nanos, Sample, Samples, StackQuality, Trace};
+use roots::Roots;
 use rows::Rows;
 use stacks::{SelectedStack, SelectedStacks};
 
@@ -89,6 +93,8 @@ impl Selection {
         let times = self.times.range(trace.info.start_ns);
         let patterns = (!self.patterns.is_empty()).then_some(&self.patterns);
         let stacks = patterns.map(|patterns| SelectedStacks::new(trace, patterns, own_code));
+        let roots = Roots::new(trace);
+        let mut quality = StackQuality::default();
         let select = |sample: Sample| {
             let included = rows.included(sample.thread)?;
             let stack = match &stacks {
@@ -96,10 +102,13 @@ impl Selection {
                 None => SelectedStack::unchanged(sample.stack),
             };
             let is_selected = times.contains(&sample.time) && (stack.included | included) == all;
-            is_selected.then(|| Sample {
-                thread: rows.select(sample.thread),
-                stack: stack.stack,
-                ..sample
+            is_selected.then(|| {
+                roots.count(sample.stack, &mut quality);
+                Sample {
+                    thread: rows.select(sample.thread),
+                    stack: stack.stack,
+                    ..sample
+                }
             })
         };
         let samples: Samples = trace.samples.iter().filter_map(select).collect();
@@ -109,10 +118,15 @@ impl Selection {
         }
         trace.samples = samples;
         rows.apply(trace);
+        // Which of them have doubtful callers is unknown.
+        trace.quality.stacks = quality;
+        let pids: FxHashSet<i32> = trace.processes.iter().map(|row| row.pid.0).collect();
+        if let Some(pressure) = &mut trace.info.cpu_pressure {
+            keep_waits(pressure, &pids);
+        }
         self.describe(&mut trace.info, &times);
     }
 
-    /// Returns the times that count.
     /// Makes `info` that of the selection.
     fn describe(&self, info: &mut CaptureInfo, times: &Range<Nanos>) {
         let mut parts = vec![std::mem::take(&mut info.target)];
@@ -136,6 +150,16 @@ impl Selection {
         }
         info.target = parts.join(", ");
     }
+}
+
+/// Keeps the waits of these processes only. The others are of the machine, or of all targets.
+fn keep_waits(pressure: &mut CpuPressure, pids: &FxHashSet<i32>) {
+    let processes = std::mem::take(&mut pressure.processes).into_iter();
+    *pressure = CpuPressure {
+        processes: processes.filter(|row| pids.contains(&row.pid)).collect(),
+        threads_omitted: pressure.threads_omitted,
+        ..CpuPressure::default()
+    };
 }
 
 #[cfg(test)]

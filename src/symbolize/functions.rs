@@ -3,7 +3,7 @@
 use super::identity::Identity;
 use super::unresolved::Unresolved;
 use super::{jit, kernel};
-use crate::trace::{CodeAddress, Distinct, Function, FunctionId, FunctionKind, Notice, Truncation};
+use crate::trace::{CodeAddress, Distinct, Function, FunctionId, FunctionKind, Notice};
 
 /// Result of symbolizing one group of addresses: a function per address, and problems to report.
 #[derive(Default)]
@@ -57,11 +57,7 @@ pub(crate) fn unsymbolized(code: CodeAddress) -> Function {
         CodeAddress::Elf(..) | CodeAddress::File(..) => ("", FunctionKind::Native, None),
         CodeAddress::Jit(..) => (jit::MODULE, FunctionKind::Jit, None),
         CodeAddress::Unmapped(..) => ("unmapped", FunctionKind::Unmapped, None),
-        CodeAddress::Truncated(why) => (
-            "perfcollect",
-            FunctionKind::Marker,
-            Some(truncation_name(why)),
-        ),
+        CodeAddress::Truncated(why) => ("perfcollect", FunctionKind::Marker, Some(why.marker())),
     };
     Function {
         name: name.map(Into::into),
@@ -70,17 +66,6 @@ pub(crate) fn unsymbolized(code: CodeAddress) -> Function {
         tier: None,
         kind,
         inlined: false,
-    }
-}
-
-fn truncation_name(why: Truncation) -> &'static str {
-    match why {
-        Truncation::StackCopyEnded => "[truncated: stack copy ended]",
-        Truncation::TooDeep => "[truncated: too deep]",
-        Truncation::UnwindFailed => "[truncated: lost track]",
-        Truncation::NoRegisters => "[truncated: no registers]",
-        Truncation::AbsentPage => "[truncated: stack page not in memory]",
-        Truncation::OtherStack => "[truncated: other stack]",
     }
 }
 

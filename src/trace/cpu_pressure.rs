@@ -9,11 +9,13 @@ pub struct CpuPressure {
     /// Time in which at least one thread of the machine was ready and had no CPU, in milliseconds;
     /// 0 if the kernel does not measure it (`/proc/pressure/cpu`).
     pub waiting_ms: f64,
-    /// Time for which the control groups of the target were throttled by their CPU limit, in
-    /// milliseconds, all CPUs together.
+    /// Time for which a control group was throttled by its CPU limit, in milliseconds, all CPUs
+    /// together: the group of the target, or around it, for which that is longest.
     pub throttled_ms: f64,
-    /// Number of periods in which they were.
+    /// Number of periods in which it was.
     pub throttled_periods: u64,
+    /// Path of the group in its hierarchy; empty if none was throttled. Untrusted.
+    pub throttled_group: String,
     /// Waits of the processes that the user named, or of the command, and of their descendants, most
     /// first: at most 64.
     pub processes: Vec<ProcessWaits>,

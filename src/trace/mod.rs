@@ -115,6 +115,8 @@ pub struct Process {
     pub name: Box<str>,
     /// Arguments joined by spaces; empty if they could not be read. Untrusted.
     pub command_line: Box<str>,
+    /// When its main thread ended, if that was during the capture.
+    pub ended: Option<Nanos>,
 }
 
 /// A thread.

@@ -54,6 +54,19 @@ impl Truncation {
         Self::AbsentPage,
         Self::OtherStack,
     ];
+
+    /// Returns the name of the marker at the root of such a stack.
+    #[must_use]
+    pub fn marker(self) -> &'static str {
+        match self {
+            Self::StackCopyEnded => "[truncated: stack copy ended]",
+            Self::TooDeep => "[truncated: too deep]",
+            Self::UnwindFailed => "[truncated: lost track]",
+            Self::NoRegisters => "[truncated: no registers]",
+            Self::AbsentPage => "[truncated: stack page not in memory]",
+            Self::OtherStack => "[truncated: other stack]",
+        }
+    }
 }
 
 /// Completeness of the stacks.

@@ -33,6 +33,14 @@ pub enum ViewError {
         /// Ids and names of the first processes.
         processes: String,
     },
+    /// What .NET processes reported cannot be selected like samples.
+    #[error(
+        "{table} is of the whole capture: select it by process only, not by time, thread or frames"
+    )]
+    NotSelected {
+        /// Name of the table.
+        table: &'static str,
+    },
     /// There is no room for the event streams.
     #[error("cannot unpack the events into {}: {source}; set TMPDIR to a directory with room for them", directory.display())]
     Unpack {

@@ -140,10 +140,10 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         assert_eq!(
             text,
-            "64.2 % of 14 samples in or below it (9), 28.5 % in itself\n\
-             \n        %  samples  method\n   64.2 %        9  sort\n\
-             \n        %  samples  callers\n   50.0 %        7  main\n   14.2 %        2  [root]\n\
-             \n        %  samples  callees\n   21.4 %        3  compare\n   14.2 %        2  copy\n"
+            "64.3 % of 14 samples in or below it (9), 28.6 % in itself\n\
+             \n        %  samples  method\n   64.3 %        9  sort\n\
+             \n        %  samples  callers\n   50.0 %        7  main\n   14.3 %        2  [root]\n\
+             \n        %  samples  callees\n   21.4 %        3  compare\n   14.3 %        2  copy\n"
         );
         assert_eq!(view.push_line("no count"), None);
     }

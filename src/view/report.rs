@@ -132,7 +132,10 @@ pub fn findings(summary: &Summary, trace: Option<&Path>, out: &mut impl Write) -
 pub fn shares(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
     let shares = &summary.shares;
     let tables = [
-        ("your code, with what it calls", &shares.own_methods),
+        (
+            "your code, with the libraries it calls",
+            &shares.own_methods,
+        ),
         ("threads", &shares.threads),
     ];
     for (title, rows) in tables {
@@ -315,11 +318,12 @@ fn more(all: u64, shown: usize, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Returns tenths of a percent, rounded down so that only all of it is 100 %.
+/// Returns tenths of a percent, rounded, but only all of it is 100 %.
 fn per_mille(part: u64, all: u64) -> u128 {
-    (u128::from(part) * 1000)
-        .checked_div(all.into())
-        .unwrap_or(0)
+    let most = if part < all { 999 } else { u128::MAX };
+    let (part, all) = (u128::from(part), u128::from(all));
+    let rounded = (part * 2000 + all).checked_div(all * 2);
+    rounded.unwrap_or(0).min(most)
 }
 
 pub(super) fn percent(part: u64, all: u64) -> String {

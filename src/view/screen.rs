@@ -286,7 +286,7 @@ fn code(summary: &Summary, rows: usize, width: usize) -> Vec<String> {
         }));
         return lines;
     }
-    lines.push("        %  your code, with what it calls".to_owned());
+    lines.push("        %  your code, with the libraries it calls".to_owned());
     // The same method of several processes is one row.
     let own = own.iter().map(|row| (row, row.samples));
     let mut methods = grouped(own, |row| (&row.name, &row.module));

@@ -8,7 +8,8 @@ use super::call_tree::TreeRow;
 use super::table::{Cell, Table, TableFormat};
 use super::{OpenTrace, Rows, ViewError, code_rows, report, roles, runtime_tables};
 use crate::output::sanitize::json_text;
-use crate::output::summary::{Share, Summary};
+use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
+use crate::trace::NoticeKind;
 
 /// Part of the samples (0.1 %) that a frame of the call tree has at least.
 const MIN_TREE_PART: f64 = 0.001;
@@ -21,7 +22,7 @@ pub enum ReportKind {
     Findings,
     /// Origin, quality and losses of the trace; as JSON all that the trace has a table of.
     Summary,
-    /// The user's code, with what it calls.
+    /// The user's code, with the libraries it calls.
     Own,
     /// Methods and functions by their own CPU time.
     Cpu,
@@ -56,6 +57,17 @@ pub enum ReportKind {
     Quality,
 }
 
+impl ReportKind {
+    /// Returns whether it is what .NET processes reported.
+    fn is_of_runtimes(self) -> bool {
+        use ReportKind::{Alloc, Contention, Events, Exceptions, Gc, Jit, ThreadPool};
+        matches!(
+            self,
+            Gc | Jit | Exceptions | Contention | Alloc | ThreadPool | Events
+        )
+    }
+}
+
 /// Prints a table of a trace.
 ///
 /// # Errors
@@ -74,8 +86,48 @@ pub fn print_table(
         }
         (kind, _) => table(trace, kind, rows)?,
     };
+    let notices = &trace.summary.quality.notices;
+    let is_of_samples = notices
+        .iter()
+        .any(|notice| notice.kind == NoticeKind::Selection);
+    if is_of_samples && kind.is_of_runtimes() {
+        return Err(ViewError::NotSelected { table: table.kind });
+    }
+    let shown = table.rows.len();
     table.rows.truncate(rows.top);
-    table.write(format, out).map_err(ViewError::Print)
+    table.write(format, out).map_err(ViewError::Print)?;
+    match omitted(&trace.summary, kind, rows.full) {
+        Some(omitted) if format == TableFormat::Text && table.rows.len() == shown => {
+            writeln!(out, "{omitted}").map_err(ViewError::Print)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says that a trace has more rows than its summary keeps.
+fn omitted(summary: &Summary, kind: ReportKind, full: bool) -> Option<String> {
+    let shares = &summary.shares;
+    let (all, kept) = match kind {
+        ReportKind::Processes => (summary.process_count, summary.processes.len()),
+        ReportKind::Cpu => (summary.method_count, summary.methods.len()),
+        ReportKind::Own => return shares_omitted(&shares.own_methods),
+        ReportKind::Modules => return shares_omitted(&shares.modules),
+        ReportKind::Syscalls => return shares_omitted(&shares.syscalls),
+        ReportKind::Threads if !full => return shares_omitted(&shares.threads),
+        _ => return None,
+    };
+    let more = all.saturating_sub(kept as u64);
+    (more > 0).then(|| format!("... and {more} more, which summary.json does not have"))
+}
+
+fn shares_omitted(rows: &[Share]) -> Option<String> {
+    let (of_process, of_all) = (TOP_OF_PROCESS, TOP);
+    let is_full =
+        |row: &Share| rows.iter().filter(|other| other.pid == row.pid).count() >= of_process;
+    let may_lack = rows.len() >= of_all || rows.iter().any(is_full);
+    may_lack.then(|| {
+        format!("summary.json has {of_process} rows of a process and {of_all} in all, at most")
+    })
 }
 
 /// Prints a report that is more than a table.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perfcollect::output::summary::{Finding, RuntimeSummary, Summary, TRACE, WorkKind};
 
@@ -186,6 +186,33 @@ fn waits_for_a_lock() {
     expect_figure(found, "waits", (waits.count + waits.unended) as f64);
     expect_figure(found, "waiting_ms", waits.ms + waits.unended_ms);
     expect_figure(found, "max_ms", waits.max_ms);
+}
+
+/// The capture goes on, but the threads of a process that has ended wait no longer.
+#[test]
+fn waits_end_with_the_process() {
+    need_capture!();
+    let program = need!(workloads::trouble());
+    let runtime = need!(Runtime::newest());
+    let mut pid = 0;
+    let mut life = Duration::ZERO;
+    let saved = captured_during(&[], || {
+        let started = Instant::now();
+        let program = Program::start(&runtime, &program, "lock");
+        pid = program.pid() as i32;
+        wait_for_cpu_time(program.pid(), Duration::from_millis(1500));
+        drop(program);
+        life = started.elapsed();
+        sleep(2 * life);
+    });
+    let mut runtimes = saved.summary.runtimes.iter();
+    let runtime = runtimes.find(|runtime| runtime.pid == pid).unwrap();
+    let waits = runtime.contention.as_ref().unwrap();
+    assert!(waits.unended > 0, "{waits:#?}");
+    // One of three threads has the lock.
+    let most = 2.0 * life.as_secs_f64() * 1e3;
+    assert!(waits.ms + waits.unended_ms < most, "{most} {waits:#?}");
+    assert!(waits.max_ms < most / 2.0, "{most} {waits:#?}");
 }
 
 /// The pool adds a thread every half second.

@@ -42,6 +42,7 @@ impl Builder {
                     pid: Pid(pid),
                     name: process.into(),
                     command_line: format!("/usr/bin/{process} --flag").into(),
+                    ended: None,
                 });
                 self.trace.processes.len() - 1
             });

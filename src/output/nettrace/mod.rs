@@ -88,6 +88,7 @@ mod tests {
                 pid: Pid(row as i32 + 1),
                 name: "program".into(),
                 command_line: "".into(),
+                ended: None,
             });
             trace.threads.push(Thread {
                 process: ProcessId(row),

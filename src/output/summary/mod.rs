@@ -25,6 +25,7 @@ pub use runtimes::{
     JitRow, JitSummary, JitTier, MethodName, MethodPair, RuntimeSummary, ThreadPoolSummary,
     WaitRow, WaitSummary,
 };
+pub(crate) use shares::TOP_OF_PROCESS;
 pub use shares::{Share, Shares};
 pub use syscalls::ENTRY_AND_EXIT;
 pub use threads::ThreadSummary;
@@ -49,7 +50,7 @@ use shares::ShareCounts;
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Maximum number of rows per sort order of a list.
-const TOP: usize = 50;
+pub(crate) const TOP: usize = 50;
 
 /// Maximum number of processes that waited for CPUs.
 pub(crate) const MAX_WAITING: usize = 64;

@@ -18,7 +18,7 @@ use crate::output::own_code::OwnCode;
 use crate::trace::{Sample, Trace};
 
 /// Maximum number of rows of one process.
-const TOP_OF_PROCESS: usize = 10;
+pub(crate) const TOP_OF_PROCESS: usize = 10;
 
 /// A part of the samples of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

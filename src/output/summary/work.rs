@@ -37,7 +37,7 @@ impl WorkKind {
         Self::NotOptimized,
     ];
 
-    fn flag(self) -> u8 {
+    fn flag(self) -> u16 {
         match self {
             Self::Kernel => KERNEL,
             Self::PageFaults => PAGE_FAULT,
@@ -49,7 +49,7 @@ impl WorkKind {
         }
     }
 
-    fn is_other(self, flags: u8) -> bool {
+    fn is_other(self, flags: u16) -> bool {
         self == Self::Kernel && flags & PAGE_FAULT != 0
     }
 }
@@ -67,7 +67,8 @@ pub struct Work {
     pub gc: u64,
     /// Below the code that throws and catches exceptions.
     pub exceptions: u64,
-    /// In a loop that waits for a lock or another thread, but not for a task.
+    /// In a loop that waits for a lock or another thread, but not for a task or for work of a thread
+    /// pool.
     pub spinning: u64,
     /// Of threads that wait for a task to complete, which blocks a thread.
     pub task_waits: u64,
@@ -93,14 +94,18 @@ impl Work {
     }
 }
 
-const PAGE_FAULT: u8 = 1;
-const JIT: u8 = 2;
-const GC: u8 = 4;
-const EXCEPTION: u8 = 8;
-const SPINNING: u8 = 16;
-const TASK_WAIT: u8 = 32;
-const KERNEL: u8 = 64;
-const NOT_OPTIMIZED: u8 = 128;
+const PAGE_FAULT: u16 = 1;
+const JIT: u16 = 2;
+const GC: u16 = 4;
+const EXCEPTION: u16 = 8;
+const SPINNING: u16 = 16;
+const TASK_WAIT: u16 = 32;
+const KERNEL: u16 = 64;
+const NOT_OPTIMIZED: u16 = 128;
+/// No kind of work: what is below does not wait for a task.
+const TASK_RUN: u16 = 256;
+/// No kind of work: a thread of the thread pool waits for some.
+const POOL_WAIT: u16 = 512;
 
 /// Kernel functions that handle page faults.
 const PAGE_FAULTS: [&str; 3] = ["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault"];
@@ -132,25 +137,33 @@ const TASK_WAITS: [&str; 6] = [
     "System.Threading.Tasks.Task.WaitAny",
     "System.Runtime.CompilerServices.TaskAwaiter.HandleNonSuccessAndDebuggerNotification",
 ];
+/// Starts of .NET methods that run a task: what is below them does not wait. A thread that waits for
+/// tasks runs those that no other thread has started.
+const TASK_RUNS: [&str; 2] = [
+    "System.Threading.Tasks.Task.ExecuteEntry",
+    "System.Threading.Tasks.Task.ExecuteWithThreadLocal",
+];
+/// Start of .NET methods in which threads of the thread pool spin until there is work for them.
+const POOL_WAITS: [&str; 1] = ["System.Threading.LowLevelLifoSemaphore."];
 /// Threads of the garbage collector.
 const GC_THREADS: [&str; 2] = [".NET Server GC", ".NET BGC"];
 /// Tier of methods that are compiled without optimization on request: a debug build.
 const MIN_OPT_TIER: &str = "MinOptJitted";
 
 /// The kinds of work of each stack.
-pub(super) struct StackWork(Vec<u8>);
+pub(super) struct StackWork(Vec<u16>);
 
 impl StackWork {
     /// Finds the kinds of work of each stack. What is in or below a method of the user counts for
     /// that method only: a task may run in a thread that waits for it, a handler below a `throw`.
     pub(super) fn new(trace: &Trace, own_code: &OwnCode) -> Self {
-        let functions: Vec<u8> = trace.functions.iter().map(flags).collect();
+        let functions: Vec<u16> = trace.functions.iter().map(flags).collect();
         let mut stacks = vec![0; trace.stacks.len()];
         let mut entries = Entries::new(trace);
         for (stack, parent, frame) in trace.stacks.nodes() {
             let mut inside = trace.functions_leaf_first(frame);
             let own = inside.find(|function| own_code.is_own(*function));
-            let inherited = match (parent, own) {
+            let mut inherited = match (parent, own) {
                 (StackId::EMPTY, _) | (_, Some(_)) => 0,
                 (parent, None) => stacks[parent.index()],
             };
@@ -168,10 +181,14 @@ impl StackWork {
             {
                 stacks[entry.index()] |= EXCEPTION;
             }
+            if kinds & TASK_RUN != 0 {
+                inherited &= !TASK_WAIT;
+                kinds &= !(TASK_WAIT | TASK_RUN);
+            }
             if let Some(function) = outermost {
                 entries.add(stack, parent, (function, own.is_some()));
             }
-            if (inherited | kinds) & TASK_WAIT != 0 {
+            if (inherited | kinds) & (TASK_WAIT | POOL_WAIT) != 0 {
                 kinds &= !SPINNING;
             }
             stacks[stack.index()] = inherited | kinds;
@@ -217,7 +234,7 @@ fn is_not_optimized(function: &Function) -> bool {
     function.tier.as_deref() == Some(MIN_OPT_TIER)
 }
 
-fn flags(function: &Function) -> u8 {
+fn flags(function: &Function) -> u16 {
     let name = function.name.as_deref().unwrap_or_default();
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     match function.kind {
@@ -240,6 +257,8 @@ fn flags(function: &Function) -> u8 {
             (&HANDLERS[..], EXCEPTION),
             (&SPINS, SPINNING),
             (&TASK_WAITS, TASK_WAIT),
+            (&TASK_RUNS, TASK_RUN),
+            (&POOL_WAITS, POOL_WAIT),
         ]
         .into_iter()
         .filter(|(prefixes, _)| starts(prefixes))

@@ -83,6 +83,11 @@ impl Codec {
                 put(out, thread.0.into());
                 put_string(out, name, MAX_STRING_BYTES);
             }
+            SpoolRow::ProcessEnd(process, time) => {
+                out.push(18);
+                put(out, process.0.into());
+                put(out, time.0);
+            }
             SpoolRow::JitProcess(process, jit) => {
                 out.push(7);
                 put(out, process.0.into());
@@ -261,6 +266,7 @@ impl Codec {
                 })
             }
             16 => SpoolRow::Forget,
+            18 => SpoolRow::ProcessEnd(self.process(input)?, Nanos(input.integer()?)),
             kind if sample::is_sample(kind) => SpoolRow::Sample(self.decode_sample(kind, input)?),
             kind => return Err(RowError::Kind(kind)),
         };

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! spool  = block*                               read up to the last whole block
-//! block  = "PCS4" sequence raw_len stored_len crc stored
+//! block  = "PCS5" sequence raw_len stored_len crc stored
 //!          u32 little endian each; sequence starts at 0; raw_len <= 256 KiB;
 //!          stored is LZ4, or the rows themselves if stored_len = raw_len;
 //!          crc (CRC-32) covers sequence, raw_len, stored_len and `stored`
@@ -32,11 +32,12 @@
 //!     15 event code   process, address in stacks of events, time, distance back to the frame
 //!     17 doubts       likely stacks; name, likely and guessed stacks of each code
 //!     16 forget       no later row refers to a frame or node before this one
+//!     18 process end  process, time
 //!   0x80 sample       flags 1 thread, 2 CPU, 4 weight, 8 stack: the fields that differ from the
 //!                     sample before; time - time of the sample before (signed), these fields
 //! ```
 //!
-//! Version PCS3 has no row 17, PCS2 also no row 16. The reader accepts all three.
+//! Version PCS4 has no row 18, PCS3 also no row 17, PCS2 also no row 16. The reader accepts all.
 //!
 //! Files, processes, threads, frames and nodes have ids in the order of their rows. Each row
 //! precedes its first use (a frame or node may repeat, see `Recorder`). So any number of whole

@@ -225,6 +225,7 @@ impl Reader {
                     pid,
                     name: lossy(name),
                     command_line: lossy(command_line),
+                    ended: None,
                 });
                 jit_processes.push(None);
             }
@@ -235,6 +236,7 @@ impl Reader {
             }),
             SpoolRow::ProcessName(process, name) => processes[process.index()].name = lossy(name),
             SpoolRow::ThreadName(thread, name) => threads[thread.index()].name = lossy(name),
+            SpoolRow::ProcessEnd(process, time) => processes[process.index()].ended = Some(time),
             SpoolRow::JitProcess(process, row) => jit_processes[process.index()] = Some(row),
             SpoolRow::Method(method) => methods.insert(&method),
             SpoolRow::Ksymbol(code) => methods.follow_kernel(&code),

@@ -126,6 +126,8 @@ pub enum SpoolRow<'a> {
     ProcessName(ProcessId, &'a [u8]),
     /// New name of a thread.
     ThreadName(ThreadId, &'a [u8]),
+    /// When a process ended.
+    ProcessEnd(ProcessId, Nanos),
     /// A process with JIT code.
     JitProcess(ProcessId, JitProcessRow),
     /// A method, which names the following frames of its code.

@@ -78,6 +78,7 @@ fn spool(inputs: &[SampleInput], interval: usize) -> (Vec<u8>, Vec<usize>) {
         });
     }
     recorder.put(&SpoolRow::ThreadName(ThreadId(2), b"renamed"));
+    recorder.put(&SpoolRow::ProcessEnd(ProcessId(1), Nanos(5)));
     let mut now = 0;
     for (index, (time, thread, cpu, frames, truncation)) in inputs.iter().enumerate() {
         let leaf_first: Vec<_> = frames.iter().copied().map(code).collect();

@@ -23,11 +23,11 @@ pub struct ThreadPoolSummary {
     pub max_limit: Option<u16>,
     /// Changes of the number of threads.
     pub adjustments: u64,
-    /// Threads that were added because no work was done for long: starvation.
+    /// How often threads were added because no work was done for long: starvation.
     pub starvations: u64,
     /// Milliseconds from the start of the capture to the first and the last one of these.
     pub starved_ms: Option<(f64, f64)>,
-    /// Threads that were added because threads of the pool wait for tasks: sync over async.
+    /// How often threads were added because threads of the pool wait for tasks: sync over async.
     pub blocking: u64,
     /// Largest reported number of work items per second.
     pub max_throughput: f64,

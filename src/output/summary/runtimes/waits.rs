@@ -16,9 +16,9 @@ pub struct WaitSummary {
     pub per_second: f64,
     /// Their time, of all threads together.
     pub ms: f64,
-    /// Time of the longest one.
+    /// Time of the longest one, ended or not.
     pub max_ms: f64,
-    /// Number of waits that had not ended when the events ended.
+    /// Number of waits that had not ended when the process or the capture ended.
     pub unended: u64,
     /// Time of these until then.
     pub unended_ms: f64,
@@ -38,9 +38,9 @@ pub struct WaitRow {
     pub count: u64,
     /// Their time, of all threads together.
     pub ms: f64,
-    /// Time of the longest one.
+    /// Time of the longest one, ended or not.
     pub max_ms: f64,
-    /// Number of waits that had not ended when the events ended.
+    /// Number of waits that had not ended when the process or the capture ended.
     pub unended: u64,
     /// Time of these until then.
     pub unended_ms: f64,
