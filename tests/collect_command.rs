@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use support::{
-    Finished, Running, Saved, finish, perfcollect, run_perfcollect, start, wait_for_cpu_time,
+    Finished, Running, Saved, finish, perfcollect, run, run_perfcollect, start, wait_for_cpu_time,
 };
 use tempfile::TempDir;
 
@@ -59,11 +59,11 @@ fn said(directory: &Path) -> String {
 
 #[track_caller]
 fn wait_until(mut holds: impl FnMut() -> bool) {
-    for _ in 0..LIMIT.as_millis() / 10 {
+    for _ in 0..LIMIT.as_millis() / 2 {
         if holds() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(2));
     }
     panic!("waited in vain");
 }
@@ -204,6 +204,19 @@ fn capture_under_nohup_outlives_its_terminal() {
     assert!(Saved::open(directory, "kept").summary.samples > 200);
 }
 
+/// `timeout` signals the process and then its group.
+#[test]
+fn signals_of_timeout_are_one_request() {
+    need_capture!();
+    need_command!("timeout");
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["--preserve-status", "-s", "INT", "1"]);
+    command.arg(perfcollect()).args(["collect", "web"]);
+    run(command.current_dir(&directory), LIMIT).expect_success();
+    assert!(directory.path().join("web.trace.zip").exists());
+}
+
 #[test]
 fn second_signal_ends_at_once_and_leaves_nothing_half() {
     need_capture!();
@@ -214,9 +227,11 @@ fn second_signal_ends_at_once_and_leaves_nothing_half() {
         &["twice", "-pid", &target.pid().to_string()],
     );
     wait_for_cpu_time(target.pid(), Duration::from_millis(100));
-    // The handlers of two pending signals run one after the other, so neither is lost.
-    capture.signal(Signal::STOP);
     capture.signal(Signal::INT);
+    wait_until(|| said(directory.path()).contains("STOPPED"));
+    // It still writes. Signals that follow each other closely are one request.
+    capture.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(300));
     capture.signal(Signal::TERM);
     capture.signal(Signal::CONT);
     let finished = finish(capture, LIMIT);

@@ -1,14 +1,14 @@
 //! Signal handling: SIGINT, SIGTERM and SIGHUP request a stop, SIGUSR1 is `perfcollect stop`, SIGXFSZ makes
 //! a write fail.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,6 +19,9 @@ use crate::machine::drop_capabilities;
 
 /// Time that the program has to end by itself after the second request.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time in which further signals are the same request: `timeout` signals a process and then its group,
+/// and `sudo` repeats what the terminal sends.
+const SAME_REQUEST: Duration = Duration::from_millis(200);
 /// Stack of the thread that handles the signals.
 const STACK_BYTES: usize = 64 << 10;
 
@@ -70,13 +73,12 @@ impl Signals {
     /// # Errors
     /// Returns an error if a handler cannot be installed.
     pub fn install() -> io::Result<Self> {
-        let (wake, sender) = UnixStream::pair()?;
+        let (wake, requests) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
-        let (second, to_second) = UnixStream::pair()?;
+        let (received, sender) = UnixStream::pair()?;
         let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
         for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
-            signal_hook::low_level::pipe::register(signal, to_second.try_clone()?)?;
         }
         // A write beyond the file size limit must fail, not kill perfcollect. The command would
         // inherit an ignored signal.
@@ -88,7 +90,7 @@ impl Signals {
         thread::Builder::new()
             .name("signals".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || end_after_second(second, &line))?;
+            .spawn(move || handle(received, requests, &line))?;
         let handled: SigSet = [
             Signal::SIGINT,
             Signal::SIGTERM,
@@ -157,11 +159,14 @@ impl Signals {
     }
 }
 
-/// Handles the signals, and ends the program if it still runs a while after the second request.
-fn end_after_second(mut requests: UnixStream, kept: &Mutex<Option<String>>) {
+/// Passes on the requests, and ends the program if it still runs a while after the second one.
+///
+/// Both streams stay open: further signals write to them.
+#[expect(clippy::needless_pass_by_value, reason = "the thread owns them")]
+fn handle(received: UnixStream, requests: UnixStream, kept: &Mutex<Option<String>>) {
     // It needs none, and the other threads drop most of theirs later.
     drop_capabilities();
-    if requests.read_exact(&mut [0; 2]).is_err() {
+    if pass_on(&received, &requests).is_err() {
         return;
     }
     thread::sleep(PATIENCE);
@@ -181,6 +186,26 @@ fn end_after_second(mut requests: UnixStream, kept: &Mutex<Option<String>>) {
     signal_hook::low_level::exit(FAILURE);
 }
 
+/// Passes on two requests, one byte each. Signals that follow each other closely are one.
+fn pass_on(mut received: &UnixStream, mut requests: &UnixStream) -> io::Result<()> {
+    let mut signals = [0; 64];
+    let mut last: Option<Instant> = None;
+    let mut passed_on = 0;
+    while passed_on < 2 {
+        if received.read(&mut signals)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let now = Instant::now();
+        let is_new = last.is_none_or(|last| now.duration_since(last) >= SAME_REQUEST);
+        last = Some(now);
+        if is_new {
+            requests.write_all(&[0])?;
+            passed_on += 1;
+        }
+    }
+    Ok(())
+}
+
 /// Returns whether a signal was ignored when this process started.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -193,5 +218,25 @@ fn is_ignored(signal: i32) -> bool {
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_follow_closely_are_one_request() {
+        let (received, mut sender) = UnixStream::pair().unwrap();
+        let (mut wake, requests) = UnixStream::pair().unwrap();
+        let handler = thread::spawn(move || pass_on(&received, &requests));
+        sender.write_all(&[0; 3]).unwrap();
+        wake.read_exact(&mut [0]).unwrap();
+        thread::sleep(2 * SAME_REQUEST);
+        sender.write_all(&[0]).unwrap();
+        handler.join().unwrap().unwrap();
+        let mut rest = Vec::new();
+        wake.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest.len(), 1);
     }
 }
