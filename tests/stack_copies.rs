@@ -1,4 +1,5 @@
-//! Captures of a native program whose stack grows beyond a short copy.
+//! Captures of native programs whose stacks are hard to walk: they grow beyond a short copy, or assembly
+//! has its frame in another register.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -110,4 +111,53 @@ fn stacks_of_32_bit_programs_have_callers() {
         all > 1200 && whole + all / 20 + 10 >= all,
         "{whole} of {all}"
     );
+}
+
+/// Burns CPU time in assembly whose frame only `rsi` leads to, as in epilogues of OpenSSL. Its caller
+/// has a frame pointer, which leads to the caller of that.
+const ASSEMBLY: &str = r#"
+#include <time.h>
+void busy(long steps);
+asm(".text\n"
+    ".type busy,@function\n"
+    "busy:\n"
+    ".cfi_startproc\n"
+    "push %rbp\n"
+    ".cfi_adjust_cfa_offset 8\n"
+    ".cfi_offset %rbp, -16\n"
+    "sub $64, %rsp\n"
+    ".cfi_adjust_cfa_offset 64\n"
+    "lea 72(%rsp), %rsi\n"
+    ".cfi_def_cfa %rsi, 8\n"
+    "mov -8(%rsi), %rbp\n"
+    ".cfi_restore %rbp\n"
+    "1: dec %rdi\n"
+    "jnz 1b\n"
+    "lea (%rsi), %rsp\n"
+    ".cfi_def_cfa_register %rsp\n"
+    "ret\n"
+    ".cfi_endproc\n"
+    ".size busy, .-busy\n");
+static volatile long calls;
+__attribute__((noinline)) static void near_caller(long steps) { busy(steps); calls++; }
+__attribute__((noinline)) static void far_caller(long steps) { near_caller(steps); calls++; }
+int main(void) {
+    while (clock() < 2 * CLOCKS_PER_SEC) far_caller(1000000);
+    return 0;
+}
+"#;
+
+#[test]
+fn callers_of_assembly_with_its_frame_in_another_register() {
+    need_capture!();
+    let directory = tempfile::tempdir().unwrap();
+    let [source, program] = ["assembly.c", "assembly"].map(|name| directory.path().join(name));
+    std::fs::write(&source, ASSEMBLY).unwrap();
+    let options = ["-O1", "-fno-omit-frame-pointer", "-o"].map(AsRef::as_ref);
+    let compile = options.into_iter().chain([program.as_path(), &source]);
+    run(Command::new("cc").args(compile), LIMIT).expect_success();
+    let saved = captured(["--", program.to_str().unwrap()]);
+    let all = saved.samples_under(&["busy"]);
+    let whole = saved.samples_under(&["main", "far_caller", "near_caller", "busy"]);
+    assert!(all > 1000 && whole == all, "{whole} of {all}");
 }

@@ -52,6 +52,8 @@ pub(super) struct ElfModule {
     stubs: Vec<PltSection>,
     /// NativeAOT code, whose unwind information does not describe epilogues.
     managed: Option<Section>,
+    /// Unwind information. The data are those of `unwinder`.
+    sections: Option<Arc<UnwindSections>>,
     /// Functions that the unwind information covers. `None` if it covers all code.
     covered: Option<FunctionRanges>,
     /// Function table of a Go program.
@@ -130,7 +132,9 @@ impl ElfModule {
         module.bytes = stubs.sum::<usize>() + bytes(module.managed.as_ref()) + go;
         if let Ok(sections) = elf.unwind_sections() {
             let covered = elf.function_ranges_of(&sections);
-            if module.add(Arc::new(sections), is_trusted) {
+            let sections = Arc::new(sections);
+            if module.add(sections.clone(), is_trusted) {
+                module.sections = Some(sections);
                 module.covered = Some(covered);
             }
         }
@@ -184,7 +188,10 @@ impl ElfModule {
             return Coverage::FunctionTable(finding);
         }
         let covered = self.covered.as_ref();
-        match covered.is_none_or(|covered| covered.lookup(svma).is_some()) {
+        let is_covered = covered.is_none_or(|covered| covered.lookup(svma).is_some());
+        // The unwinder knows no other registers, and would silently follow rbp.
+        let is_known = |sections: &Arc<UnwindSections>| !sections.has_other_cfa_register(svma);
+        match is_covered && self.sections.as_ref().is_none_or(is_known) {
             true => Coverage::UnwindInformation,
             false => Coverage::None,
         }

@@ -32,6 +32,7 @@ use headers::Headers;
 use source::Source;
 
 mod call_frames;
+mod cfa_register;
 mod cie;
 mod code;
 mod contents;

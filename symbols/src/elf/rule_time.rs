@@ -14,12 +14,12 @@ use super::unwind::{Section, UnwindSections};
 /// Limit of the unwind information of a function (FDE), and of what functions share (CIE).
 ///
 /// The longest FDE of rustc has 34 KB, that of most libraries less than 1 KB.
-const MAX_ENTRY_BYTES: usize = 64 << 10;
+pub(super) const MAX_ENTRY_BYTES: usize = 64 << 10;
 /// Size of addresses on x86-64.
 const ADDRESS_BYTES: u8 = 8;
-const LITTLE: RunTimeEndian = RunTimeEndian::Little;
+pub(super) const LITTLE: RunTimeEndian = RunTimeEndian::Little;
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 impl UnwindSections {
     /// Returns the size of what is evaluated for an address of an x86-64 file, 0 if it has no rule.
@@ -48,7 +48,7 @@ impl UnwindSections {
         }
     }
 
-    fn bases(&self) -> BaseAddresses {
+    pub(super) fn bases(&self) -> BaseAddresses {
         let start = |section: &Option<Section>| section.as_ref().map_or(0, |found| found.address);
         BaseAddresses::default()
             .set_eh_frame(start(&self.eh_frame))
@@ -58,14 +58,18 @@ impl UnwindSections {
     }
 }
 
-fn eh_frame_of(section: &Section) -> EhFrame<Slice<'_>> {
+pub(super) fn eh_frame_of(section: &Section) -> EhFrame<Slice<'_>> {
     let mut eh_frame = EhFrame::new(&section.data, LittleEndian);
     eh_frame.set_address_size(ADDRESS_BYTES);
     eh_frame
 }
 
 /// Returns the offset of the unwind information that the table has for an address, if it is valid.
-fn fde_offset(table: &Section, bases: &BaseAddresses, address: u64) -> Option<EhFrameOffset> {
+pub(super) fn fde_offset(
+    table: &Section,
+    bases: &BaseAddresses,
+    address: u64,
+) -> Option<EhFrameOffset> {
     let header = EhFrameHdr::new(&table.data, LittleEndian);
     let header = header.parse(bases, ADDRESS_BYTES).ok()?;
     let table = header.table()?;
