@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use super::diff::DiffOptions;
 use super::event_options::EventOptions;
 use super::formats::Formats;
 use super::report::ReportOptions;
@@ -52,6 +53,7 @@ pub(super) enum Action {
     Script(ScriptOptions),
     View(ViewOptions),
     Report(ReportOptions),
+    Diff(DiffOptions),
     Ps(PsOptions),
     Symbols(SymbolsOptions),
     /// Runs the unprivileged part of `symbols`.

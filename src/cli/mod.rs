@@ -9,6 +9,7 @@ mod convert;
 mod convert_error;
 mod convert_export;
 mod convert_trace;
+mod diff;
 mod downloads;
 mod event_options;
 mod formats;
@@ -70,6 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Action::Script(options) => script::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
         Action::Report(options) => report::run(options).map_err(|error| error.to_string()),
+        Action::Diff(options) => diff::run(options).map_err(|error| error.to_string()),
         Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
         Action::Symbols(options) => symbols::run(options).map_err(|error| error.to_string()),
         Action::SymbolsWorker => return download::serve(),

@@ -45,6 +45,21 @@ pub(super) fn open(name: &Path, selection: &Selection) -> Result<OpenTrace, Open
     let path = &*path_of(name);
     // Archives are unpacked in one of the two.
     sandbox::enter(&[], &[directory_of(path), &std::env::temp_dir()]);
+    read(path, selection)
+}
+
+/// Opens two traces, as [`open`] does one.
+pub(super) fn open_both(
+    names: [&Path; 2],
+    selection: &Selection,
+) -> Result<[OpenTrace; 2], OpenError> {
+    let [before, after] = names.map(path_of);
+    let directories = [directory_of(&before), directory_of(&after)];
+    sandbox::enter(&[], &[&directories[..], &[&std::env::temp_dir()]].concat());
+    Ok([read(&before, selection)?, read(&after, selection)?])
+}
+
+fn read(path: &Path, selection: &Selection) -> Result<OpenTrace, OpenError> {
     match OpenTrace::open(path, selection) {
         Err(ViewError::Archive(error)) if may_be_recording(&error) => {
             let archive = file::trace_path(&path.with_extension(""));

@@ -63,7 +63,7 @@ pub(super) fn module_of_kind(kind: FunctionKind) -> &'static str {
 const NONE: u32 = u32::MAX;
 
 /// Assigns one row to all functions with the same key, regardless of tier and address.
-pub(super) struct Interner<K> {
+pub(crate) struct Interner<K> {
     keys: Distinct<K>,
     /// Rows of the functions with a name or a known start. Other functions have one row per
     /// address.
@@ -73,7 +73,7 @@ pub(super) struct Interner<K> {
 }
 
 impl<K: Eq + Hash> Interner<K> {
-    pub(super) fn new(trace: &Trace) -> Self {
+    pub(crate) fn new(trace: &Trace) -> Self {
         Self {
             keys: Distinct::default(),
             by_function: vec![NONE; trace.functions.len()],
@@ -82,23 +82,23 @@ impl<K: Eq + Hash> Interner<K> {
     }
 
     /// Returns the row of `key`. Adds a row if it is new.
-    pub(super) fn intern(&mut self, key: K) -> u32 {
+    pub(crate) fn intern(&mut self, key: K) -> u32 {
         self.keys.intern(key)
     }
 
     /// Returns the keys, in the order of their first use.
-    pub(super) fn rows(&self) -> &[K] {
+    pub(crate) fn rows(&self) -> &[K] {
         self.keys.rows()
     }
 
-    pub(super) fn into_rows(self) -> Vec<K> {
+    pub(crate) fn into_rows(self) -> Vec<K> {
         self.keys.into_rows()
     }
 
     /// Returns the row of a frame's function, by its index in [`Trace::frame_functions`].
     ///
     /// Calls `key` at most once, to create the key.
-    pub(super) fn row(
+    pub(crate) fn row(
         &mut self,
         trace: &Trace,
         entry: u32,

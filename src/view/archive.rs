@@ -33,6 +33,12 @@ pub enum ViewError {
         /// Ids and names of the first processes.
         processes: String,
     },
+    /// A trace that is compared has no samples.
+    #[error("{path} has no samples, only events: there is no CPU time to compare")]
+    NoSamples {
+        /// Path of the trace.
+        path: String,
+    },
     /// What .NET processes reported cannot be selected like samples.
     #[error(
         "{table} is of the whole capture: select it by process only, not by time, thread or frames"

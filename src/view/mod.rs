@@ -3,6 +3,7 @@
 pub mod archive;
 mod call_tree;
 mod code_rows;
+mod diff;
 pub mod events;
 mod fitted;
 mod method;
@@ -20,6 +21,7 @@ mod tree;
 use std::io::{self, Write};
 
 pub use archive::ViewError;
+pub use diff::Difference;
 pub use opened::{OpenTrace, select};
 pub use table::TableFormat;
 pub use tables::{ReportKind, print_table};

@@ -118,6 +118,20 @@ impl OpenTrace {
         Ok(summary)
     }
 
+    /// Returns the summary and the samples.
+    ///
+    /// # Errors
+    /// Returns an error if the samples cannot be read.
+    pub(super) fn into_trace(self) -> Result<(Summary, Trace), ViewError> {
+        let trace = match self.stacks {
+            Stacks::Archive(archive) => {
+                perf_text::read_written(&archive, &self.summary, &|| false)?.trace
+            }
+            Stacks::Trace(trace) => *trace,
+        };
+        Ok((self.summary, trace))
+    }
+
     /// Passes the folded stacks to `take`, which returns the samples of all lines until now, or `None`
     /// if a line is malformed.
     ///

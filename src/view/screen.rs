@@ -125,7 +125,7 @@ fn cut(line: &str, width: usize) -> String {
 }
 
 /// Returns how busy the CPUs were.
-fn headline(summary: &Summary) -> String {
+pub(super) fn headline(summary: &Summary) -> String {
     let info = &summary.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
     if summary.has_only_events() {
