@@ -13,6 +13,7 @@ use super::function::{functions, text};
 use super::header::Header;
 use super::labels::Labels;
 use super::lines::{self, Leftovers};
+use super::run::Run;
 use crate::output::perf_text::markers;
 use crate::perf_data::{Attribute, EventGroup, EventSource, RecordingInfo};
 use crate::symbolize;
@@ -237,9 +238,11 @@ impl Import {
         match self.labels.is_some() {
             true => {
                 let mut rest = &lines[..];
-                while let Some(unit) = first_address(rest, self.labels.as_ref()) {
-                    frames.extend(self.inlined_frame(unit));
-                    rest = &rest[unit.len()..];
+                while let Some(run) = Run::first(rest, self.labels.as_ref()) {
+                    for unit in run.units() {
+                        frames.extend(self.inlined_frame(unit));
+                    }
+                    rest = &rest[run.lines.len()..];
                 }
                 frames.reverse();
             }
@@ -501,32 +504,6 @@ impl Import {
         symbolize::count(&mut self.trace);
         self.trace
     }
-}
-
-/// Returns the lines of the first address: a function, after those that are inlined into it.
-///
-/// Lines with the same address and module are one such unit, or that of a function that calls
-/// itself, repeated.
-fn first_address<'l, 'a>(lines: &'l [&'a [u8]], labels: Option<&Labels>) -> Option<&'l [&'a [u8]]> {
-    let place = |line: &'a [u8]| {
-        let line = line.trim_ascii();
-        let address = line.split(u8::is_ascii_whitespace).next()?;
-        let module = line.rsplit(u8::is_ascii_whitespace).next()?;
-        (address != b"0").then_some((address, module))
-    };
-    let first = place(lines.first()?);
-    let len = match first {
-        Some(_) => lines.iter().take_while(|line| place(line) == first).count(),
-        None => 1,
-    };
-    let run = &lines[..len];
-    let repeats = |period: &usize| len % period == 0 && run[*period..] == run[..len - period];
-    let is_inlined = len > 1
-        && Frame::indented(run[0])
-            .is_some_and(|frame| labels.is_some_and(|labels| labels.is_in_itself(frame.symbol)));
-    let shortest = if is_inlined { 2 } else { 1 };
-    let period = (shortest..=len).find(repeats).unwrap_or(len);
-    Some(&run[..period])
 }
 
 /// Reads a comment about the recorded machine (`perf script --header`).

@@ -14,6 +14,7 @@ mod header;
 mod import;
 mod labels;
 mod lines;
+mod run;
 mod written;
 
 pub use error::{OddLine, TextError};
