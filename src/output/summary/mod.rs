@@ -55,6 +55,9 @@ pub(crate) const TOP: usize = 50;
 /// Maximum number of processes that waited for CPUs.
 pub(crate) const MAX_WAITING: usize = 64;
 
+/// Limit of the text of a notice that is read, in bytes.
+const MAX_NOTICE_BYTES: usize = 4096;
+
 /// Maximum number of ELF files.
 pub(crate) const MAX_MODULES: usize = 200;
 
@@ -120,6 +123,12 @@ impl Summary {
     /// Drops the rows of lists beyond what perfcollect writes: a file may have any number.
     pub(crate) fn truncate(&mut self) {
         self.findings.truncate(TOP);
+        self.findings.iter_mut().for_each(Finding::bound);
+        for notice in &mut self.quality.notices {
+            for text in [&mut notice.what, &mut notice.remedy] {
+                *text = sanitize::truncate_with_ellipsis(text, MAX_NOTICE_BYTES).into_owned();
+            }
+        }
         self.unnamed.truncate(TOP);
         self.programs.truncate(TOP);
         self.threads.truncate(threads::MAX_THREADS);
