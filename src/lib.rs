@@ -16,6 +16,7 @@ pub mod output;
 pub mod perf;
 pub mod perf_data;
 pub mod perf_text;
+mod regular_file;
 pub mod resymbolize;
 pub mod script;
 pub mod selection;

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::output::archive::{FOLDER_SUFFIX, SUMMARY};
 use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
+use crate::regular_file;
 use crate::zip::Zip;
 
 /// Limit of the summary. perfcollect writes less than 1 MB, as its lists are truncated.
@@ -144,14 +145,7 @@ impl TraceArchive {
 }
 
 fn open_file(path: &Path) -> Result<File, TraceArchiveError> {
-    // Opening a FIFO would wait for a writer.
-    let is_file = std::fs::metadata(path).map(|metadata| metadata.is_file());
-    let file = match is_file {
-        Ok(false) => Err(io::Error::other("not a regular file")),
-        Ok(true) => File::open(path),
-        Err(error) => Err(error),
-    };
-    file.map_err(|source| TraceArchiveError::Open {
+    regular_file::open(path).map_err(|source| TraceArchiveError::Open {
         path: path.to_owned(),
         source,
     })

@@ -23,7 +23,7 @@ const ARGUMENT: &str = "files that the command line names, and those beside them
 const CACHE: &str = "the download cache, below directories of the user";
 
 /// Files that use paths, and what paths these are.
-const TRUSTED: [(&str, &str); 44] = [
+const TRUSTED: [(&str, &str); 42] = [
     ("src/capture/cpu_waits.rs", KERNEL),
     ("src/capture/priority.rs", KERNEL),
     ("src/capture/signals.rs", KERNEL),
@@ -39,9 +39,7 @@ const TRUSTED: [(&str, &str); 44] = [
     ("src/dotnet/memory.rs", KERNEL),
     ("src/dotnet/runtime_settings.rs", KERNEL),
     ("src/download/cache.rs", CACHE),
-    ("src/download/fetch.rs", ARGUMENT),
     ("src/download/privileges.rs", KERNEL),
-    ("src/event_trace/mod.rs", ARGUMENT),
     ("src/machine/proc_fs.rs", KERNEL),
     ("src/output/directory.rs", OUTPUT),
     ("src/output/event_directory.rs", OUTPUT),
@@ -54,11 +52,11 @@ const TRUSTED: [(&str, &str); 44] = [
     ("src/perf_data/archive.rs", ARGUMENT),
     ("src/perf_data/kernel.rs", ARGUMENT),
     ("src/perf_data/open.rs", ARGUMENT),
+    ("src/regular_file.rs", ARGUMENT),
     ("src/resymbolize/mod.rs", ARGUMENT),
     ("src/resymbolize/siblings.rs", ARGUMENT),
     ("src/script/symbols.rs", ARGUMENT),
     ("src/symbolize/kernel.rs", KERNEL),
-    ("src/trace_archive.rs", ARGUMENT),
     ("src/unwind/live_stack.rs", KERNEL),
     ("symbols/src/process/mapped_file.rs", KERNEL),
     ("symbols/src/process/maps.rs", KERNEL),

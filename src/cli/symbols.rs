@@ -17,6 +17,7 @@ use crate::download::{
 };
 use crate::output::file::OutputError;
 use crate::output::output_file::OutputFile;
+use crate::regular_file;
 use crate::resymbolize::find_symbols;
 
 #[derive(Debug, Error)]
@@ -194,7 +195,7 @@ fn get(
 /// Returns the missing debug files of an argument: an ELF file, a trace or a build id.
 fn wanted(path: &Path) -> Result<MissingDebugFiles, SymbolsError> {
     let file = match (
-        download::open(path),
+        regular_file::open(path),
         path.to_str().and_then(|text| text.parse().ok()),
     ) {
         (Err(error), Some(id)) if error.kind() == io::ErrorKind::NotFound => {
@@ -231,7 +232,7 @@ fn place(module: &Module, cached: &Path, path: &Path, force: bool) -> Result<(),
         return Ok(());
     }
     let mut output = OutputFile::create(path, force)?;
-    let copied = download::open(cached).and_then(|mut file| io::copy(&mut file, &mut output));
+    let copied = regular_file::open(cached).and_then(|mut file| io::copy(&mut file, &mut output));
     copied.map_err(|error| output.explain(error))?;
     output.make_world_readable()?;
     Ok(output.commit()?)

@@ -1,10 +1,6 @@
 //! Downloads a module's debug file: queries the servers one after the other.
 
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::{Mode, OFlags};
 
 use super::cache::{CacheError, Partial};
 use super::client::Limits;
@@ -12,6 +8,7 @@ use super::module::Module;
 use super::server::{Layout, RemoteFile};
 use super::sources::Sources;
 use super::worker::{self, Reply, Task, WorkerError};
+use crate::regular_file;
 
 /// Downloads debug files into the cache.
 #[derive(Debug)]
@@ -198,7 +195,7 @@ pub enum DownloadError {
 
 /// Returns whether a file exists and is a module's debug file.
 pub fn is_matching_debug_file(path: &Path, module: &Module) -> bool {
-    let Ok(file) = open(path) else {
+    let Ok(file) = regular_file::open(path) else {
         return false;
     };
     let task = Task::Check {
@@ -208,19 +205,6 @@ pub fn is_matching_debug_file(path: &Path, module: &Module) -> bool {
         worker::run(&task, &file, |_, _| {}, &|| false),
         Ok(Reply::Good)
     )
-}
-
-/// Opens a regular file. Does not block on a FIFO or a device.
-///
-/// # Errors
-/// Returns an error if the file cannot be opened or is not a regular file.
-pub fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file: File = rustix::fs::open(path, flags, Mode::empty())?.into();
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("not a regular file")),
-    }
 }
 
 /// Returns a URL without user name and password.

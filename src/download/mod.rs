@@ -23,7 +23,7 @@ mod worker;
 
 pub use cache::CacheError;
 pub use client::Limits;
-pub use fetch::{DownloadError, Downloader, Failure, Outcome, is_matching_debug_file, open};
+pub use fetch::{DownloadError, Downloader, Failure, Outcome, is_matching_debug_file};
 pub use inspect::MissingDebugFiles;
 pub use module::Module;
 pub use server::Server;

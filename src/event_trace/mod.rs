@@ -20,6 +20,7 @@ use std::path::Path;
 
 use crate::bytes::{Positioned, fill};
 use crate::nettrace::TraceInfo;
+use crate::regular_file;
 use crate::symbolize;
 use crate::trace::{
     EventStream, EventStreams, Notice, NoticeKind, Pid, Process, Quality, StreamName, Trace,
@@ -46,9 +47,7 @@ const MIN_UNNAMED: usize = 20;
 /// # Errors
 /// The file has events, but none that the reports show, or its header is corrupt.
 pub fn open(path: &Path) -> Result<Option<Trace>, EventTraceError> {
-    // Opening a FIFO would wait for a writer.
-    let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    let Some(file) = is_file.then(|| File::open(path).ok()).flatten() else {
+    let Ok(file) = regular_file::open(path) else {
         return Ok(None);
     };
     let path = path.display();
