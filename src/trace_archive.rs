@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::output::archive::{FOLDER_SUFFIX, SUMMARY};
+use crate::output::archive::{FOLDED, FOLDER_SUFFIX, SUMMARY};
 use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
 use crate::regular_file;
@@ -20,6 +20,14 @@ const MAX_SUMMARY_BYTES: u64 = 16 << 20;
 
 /// Limit of the values in the summary: a row takes more memory than the three bytes that it may have.
 const MAX_SUMMARY_VALUES: usize = 1 << 19;
+
+/// Limit of the folded stacks, in bytes: a capture of a minute with 120 000 samples has 120 MB. They are
+/// read line by line, so this bounds time, not memory.
+const MAX_FOLDED_BYTES: u64 = 1 << 30;
+/// Bytes of folded stacks by byte in the archive. Traces have 15 to 40.
+const MAX_FOLDED_RATIO: u64 = 512;
+/// Bytes of folded stacks that any archive may have.
+const MIN_FOLDED_LIMIT: u64 = 64 << 20;
 
 /// A trace could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -56,9 +64,9 @@ pub enum TraceArchiveError {
         /// Name of the entry.
         entry: &'static str,
     },
-    /// An entry is larger than any that perfcollect writes.
+    /// An entry is larger than those that are read.
     #[error(
-        "{entry} in the trace has more than {limit} bytes: perfcollect did not write this trace"
+        "{entry} in the trace has more than {limit} bytes, the limit for an archive of this size"
     )]
     TooLarge {
         /// Name of the entry.
@@ -138,6 +146,14 @@ impl TraceArchive {
         Ok(unpacked.take(limit + 1))
     }
 
+    /// Opens the folded stacks. Returns their limit, too.
+    pub(crate) fn folded(&self) -> Result<(impl Read + use<'_>, u64), TraceArchiveError> {
+        let found = self.zip.entry(&format!("{}/{FOLDED}", self.directory));
+        let packed = found.map_or(0, |entry| self.zip.packed_size(entry));
+        let limit = folded_limit(packed);
+        Ok((self.entry(FOLDED, limit)?, limit))
+    }
+
     /// Reads the summary.
     pub(crate) fn summary(&self) -> Result<Summary, TraceArchiveError> {
         read_summary(self.entry(SUMMARY, MAX_SUMMARY_BYTES)?)
@@ -149,6 +165,12 @@ fn open_file(path: &Path) -> Result<File, TraceArchiveError> {
         path: path.to_owned(),
         source,
     })
+}
+
+/// Returns the limit of folded stacks that take `packed` bytes in the archive.
+fn folded_limit(packed: u64) -> u64 {
+    let plausible = packed.saturating_mul(MAX_FOLDED_RATIO);
+    plausible.clamp(MIN_FOLDED_LIMIT, MAX_FOLDED_BYTES)
 }
 
 /// Returns the directory of perfcollect's entries, after a check that all names are harmless.
@@ -218,8 +240,8 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::output::summary::{RuntimeSummary, Share};
-    use crate::trace::Trace;
+    use crate::output::summary::{Finding, REPORT, RuntimeSummary, Share};
+    use crate::trace::{Notice, NoticeKind, Trace};
     use crate::zip::made::zip_of;
 
     fn open(entries: &[(&str, &[u8])]) -> Result<TraceArchive, TraceArchiveError> {
@@ -238,11 +260,19 @@ mod tests {
         let mut summary = Summary::new(&Trace::default());
         summary.runtimes = vec![RuntimeSummary::default(); 1000];
         summary.shares.own_methods = vec![Share::default(); 1000];
+        let long = "x".repeat(9000);
+        summary.findings = vec![Finding::new("x", long.clone()).more(&["stop"]); 1000];
+        let notice = Notice::new(NoticeKind::Selection, &*long, &*long);
+        summary.quality.notices = vec![notice];
         let json = serde_json::to_vec(&summary).unwrap();
         let archive = open(&[("x.trace/summary.json", &json)]).unwrap();
         let read = archive.summary().unwrap();
         assert_eq!(read.runtimes.len(), 100);
         assert_eq!(read.shares.own_methods.len(), 50);
+        assert_eq!(read.findings.len(), 50);
+        assert_eq!(read.findings[0].command, REPORT);
+        assert!(read.findings[0].text.len() < 1100);
+        assert!(read.quality.notices[0].what.len() < 4200);
     }
 
     #[test]
@@ -283,6 +313,18 @@ mod tests {
         let rows = "{},".repeat(MAX_SUMMARY_VALUES + 1);
         let error = summary_error(format!("{{\"findings\":[{rows}{{}}]}}").as_bytes());
         assert!(matches!(error, TraceArchiveError::TooManyValues), "{error}");
+    }
+
+    #[test]
+    fn folded_stacks_unpack_to_what_is_plausible() {
+        for (packed, limit) in [
+            (0, MIN_FOLDED_LIMIT),
+            (1 << 20, 1 << 29),
+            (3 << 20, MAX_FOLDED_BYTES),
+            (u64::MAX, MAX_FOLDED_BYTES),
+        ] {
+            assert_eq!(folded_limit(packed), limit);
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ const MAX_ENTRIES: usize = 1 << 16;
 pub(crate) struct Zip {
     archive: ZipArchive<FileReader>,
     entries: Vec<Entry>,
+    /// Length of the file.
+    bytes: u64,
 }
 
 /// A file in an archive, as the archive's directory declares it.
@@ -33,7 +35,7 @@ impl Entry {
         self.place.uncompressed_size_hint()
     }
 
-    /// Bytes it takes in the archive, as the archive's directory declares it.
+    /// Bytes it takes in the archive, as the archive's directory declares it: see [`Zip::packed_size`].
     pub(crate) fn compressed_size(&self) -> u64 {
         self.place.compressed_size_hint()
     }
@@ -41,6 +43,7 @@ impl Entry {
 
 impl Zip {
     pub(crate) fn open(file: File) -> Result<Self, Error> {
+        let bytes = file.metadata()?.len();
         let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
         let archive = ZipArchive::from_file(file, &mut buffer)?;
         let mut entries = Vec::new();
@@ -57,7 +60,11 @@ impl Zip {
                 place: entry.wayfinder(),
             });
         }
-        Ok(Self { archive, entries })
+        Ok(Self {
+            archive,
+            entries,
+            bytes,
+        })
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {
@@ -67,6 +74,11 @@ impl Zip {
     /// The first entry with a name.
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)
+    }
+
+    /// Bytes that an entry takes in the archive, which are not more than the archive has.
+    pub(crate) fn packed_size(&self, entry: &Entry) -> u64 {
+        entry.compressed_size().min(self.bytes)
     }
 
     /// Unpacks an entry. A wrong checksum or size is an error at its end.

@@ -1,21 +1,21 @@
 //! The samples of a trace that perfcollect wrote, from its archive.
 
 use std::collections::HashMap;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 
 use thiserror::Error;
 
 use super::error::TextError;
 use super::import::{WrittenTrace, import_written};
 use super::labels::Labels;
-use crate::output::archive::{FOLDED, PERF_TEXT};
+use crate::output::archive::PERF_TEXT;
 use crate::output::summary::Summary;
 use crate::symbolize::{CancelCheck, CancellableReader};
 use crate::trace::Module;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
 
-/// Limit of an entry that is read. A capture of a day has less.
-const MAX_ENTRY_BYTES: u64 = 16 << 30;
+/// Limit of the text: three million samples of 30 frames. Reading takes 10 s for each GiB.
+const MAX_TEXT_BYTES: u64 = 8 << 30;
 const BUFFER_BYTES: usize = 1 << 18;
 
 /// The samples of an archive cannot be read.
@@ -29,6 +29,10 @@ pub enum WrittenError {
     Text(#[from] TextError),
 }
 
+fn buffered<R: Read>(inner: R) -> BufReader<R> {
+    BufReader::with_capacity(BUFFER_BYTES, inner)
+}
+
 /// Reads the trace in an archive with this summary.
 ///
 /// Command lines, names of threads and modules are those of the summary. There are no events.
@@ -40,13 +44,11 @@ pub(crate) fn read_written(
     summary: &Summary,
     cancel: CancelCheck<'_>,
 ) -> Result<WrittenTrace, WrittenError> {
-    let reader = |entry| {
-        let inner = archive.entry(entry, MAX_ENTRY_BYTES)?;
-        let entry = CancellableReader { inner, cancel };
-        Ok::<_, TraceArchiveError>(BufReader::with_capacity(BUFFER_BYTES, entry))
-    };
-    let labels = Labels::read(reader(FOLDED)?)?;
-    let mut written = import_written(reader(PERF_TEXT)?, labels, summary.samples)?;
+    let (inner, _) = archive.folded()?;
+    let labels = Labels::read(buffered(CancellableReader { inner, cancel }))?;
+    let inner = archive.entry(PERF_TEXT, MAX_TEXT_BYTES)?;
+    let text = buffered(CancellableReader { inner, cancel });
+    let mut written = import_written(text, labels, summary.samples)?;
     let trace = &mut written.trace;
     trace.info = summary.info.clone();
     trace.quality = summary.quality.clone();

@@ -7,8 +7,6 @@ use crate::output::archive::{FOLDED, RAW_EVENTS, SUMMARY};
 use crate::perf_text::WrittenError;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
 
-/// Limit of the folded stacks. They are read line by line, so this bounds time, not memory.
-const MAX_FOLDED_BYTES: u64 = 4 << 30;
 /// Limit of a folded stack: a thousand frames with the longest names.
 const MAX_LINE_BYTES: u64 = 4 << 20;
 
@@ -108,8 +106,8 @@ pub(super) fn each_stack(
     samples: u64,
     take: impl FnMut(&str) -> Option<u64>,
 ) -> Result<(), ViewError> {
-    let folded = archive.entry(FOLDED, MAX_FOLDED_BYTES)?;
-    let folded = read_folded(BufReader::new(folded), samples, take)?;
+    let (folded, max_bytes) = archive.folded()?;
+    let folded = read_folded(BufReader::new(folded), (samples, max_bytes), take)?;
     match folded == samples {
         true => Ok(()),
         false => Err(ViewError::Mismatch {
@@ -119,12 +117,13 @@ pub(super) fn each_stack(
     }
 }
 
-/// Reads folded stacks, of at most `limit` samples: a small archive may contain any number of lines.
+/// Reads folded stacks, of at most this many samples and bytes: a small archive may contain any number of
+/// lines.
 ///
 /// `take` returns the samples of all lines until now.
 fn read_folded(
     mut entry: impl BufRead,
-    limit: u64,
+    (max_samples, max_bytes): (u64, u64),
     mut take: impl FnMut(&str) -> Option<u64>,
 ) -> Result<u64, ViewError> {
     let mut line = Vec::new();
@@ -139,14 +138,14 @@ fn read_folded(
             entry: FOLDED,
             source,
         })? as u64;
-        if total > MAX_FOLDED_BYTES {
+        if total > max_bytes {
             let too_large = TraceArchiveError::TooLarge {
                 entry: FOLDED,
-                limit: MAX_FOLDED_BYTES,
+                limit: max_bytes,
             };
             return Err(too_large.into());
         }
-        if line.is_empty() || samples > limit {
+        if line.is_empty() || samples > max_samples {
             break;
         }
         let string = line

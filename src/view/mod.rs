@@ -29,6 +29,8 @@ pub use tree::view_tree;
 
 use crate::output::archive::FLAME_GRAPH;
 use crate::output::sanitize::terminal;
+use crate::trace_archive::TraceArchiveError;
+use call_tree::CallTree;
 use opened::Stacks;
 use screen::Screen;
 
@@ -47,12 +49,18 @@ pub struct Rows {
 /// # Errors
 /// Returns an error if the trace cannot be read, or `out` cannot be written to.
 pub fn view(trace: &OpenTrace, rows: Rows, out: &mut impl Write) -> Result<(), ViewError> {
-    let path = match trace.summary.has_only_events() {
+    let tree = match trace.summary.has_only_events() {
         true => None,
-        false => Some(trace.call_tree(report::HOT_PART)?),
+        false => Some(match trace.call_tree(report::HOT_PART) {
+            // The tables do not need the stacks.
+            Err(ViewError::Archive(error @ TraceArchiveError::TooLarge { .. })) => Err(error),
+            tree => Ok(tree?),
+        }),
     };
-    let path = path.as_ref().map(|tree| tree.hottest_path());
-    print(trace, path.as_deref(), rows, out).map_err(ViewError::Print)
+    let path = tree
+        .as_ref()
+        .map(|tree| tree.as_ref().map(CallTree::hottest_path));
+    print(trace, path, rows, out).map_err(ViewError::Print)
 }
 
 /// Prints the answer that a trace gives, in the lines of a screen.
@@ -85,7 +93,7 @@ pub fn view_method(
 
 fn print(
     trace: &OpenTrace,
-    path: Option<&[(&str, u64)]>,
+    path: Option<Result<Vec<(&str, u64)>, &TraceArchiveError>>,
     rows: Rows,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -99,7 +107,10 @@ fn print(
     report::processes(summary, top, out)?;
     report::shares(summary, top, out)?;
     report::methods(summary, top, full, out)?;
-    report::hot_path(path, summary.samples, out)?;
+    match path {
+        Ok(path) => report::hot_path(&path, summary.samples, out)?,
+        Err(error) => writeln!(out, "\nNo hottest path: {error}")?,
+    }
     report::missing_symbols(summary, Some(&trace.path), out)?;
     let Stacks::Archive(archive) = &trace.stacks else {
         return Ok(());
