@@ -1,5 +1,6 @@
 //! What the patterns make of each frame.
 
+use hashbrown::HashMap;
 use rustc_hash::FxHashMap;
 
 use super::{CodePatterns, OTHER};
@@ -29,9 +30,10 @@ pub(super) struct Frames<'a> {
     own_code: Option<OwnCode>,
     /// Rules by index in [`Trace::frame_functions`].
     rules: Vec<Option<FrameRule>>,
-    groups: FxHashMap<String, u32>,
+    /// By name. The trace chooses the names, so their hashes have a random seed.
+    groups: HashMap<String, u32>,
     /// Rows of `functions` by name, for groups.
-    group_functions: FxHashMap<String, FunctionId>,
+    group_functions: HashMap<String, FunctionId>,
     by_function: FxHashMap<(FunctionId, Option<u64>), FrameId>,
     pub(super) functions: Vec<Function>,
     pub(super) frames: Vec<crate::trace::Frame>,
@@ -50,8 +52,8 @@ impl<'a> Frames<'a> {
             patterns,
             own_code,
             rules: vec![None; trace.frame_functions.len()],
-            groups: FxHashMap::default(),
-            group_functions: FxHashMap::default(),
+            groups: HashMap::new(),
+            group_functions: HashMap::new(),
             by_function: FxHashMap::default(),
             functions: trace.functions.clone(),
             frames: Vec::new(),

@@ -9,7 +9,11 @@
 
 use regex::Captures;
 
-use super::pattern::{Pattern, PatternError, parts};
+use super::pattern::{List, Pattern, PatternError};
+use crate::output::sanitize::truncate_with_ellipsis;
+
+/// Maximum length of a name, in bytes: `$1$1` of several patterns doubles it each time.
+const MAX_NAME_BYTES: usize = 4096;
 
 /// Patterns with the names of their groups.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +47,9 @@ impl GroupPatterns {
             Some((_, text)) => text,
             None => text,
         };
-        let groups = parts(text)?.map(GroupPattern::parse);
+        let list = List::of(text)?;
+        let groups = list.parts.iter();
+        let groups = groups.map(|part| GroupPattern::parse(part, &list));
         groups.collect::<Result<_, _>>().map(Self)
     }
 
@@ -79,7 +85,7 @@ impl GroupPatterns {
 }
 
 impl GroupPattern {
-    fn parse(text: &str) -> Result<Self, PatternError> {
+    fn parse(text: &str, list: &List<'_>) -> Result<Self, PatternError> {
         let arrow = text
             .split_once("=>")
             .map(|(pattern, name)| (pattern, name, true));
@@ -89,18 +95,20 @@ impl GroupPattern {
         });
         let (pattern, name, is_entry) = arrow.unwrap_or((text, "$&", false));
         Ok(Self {
-            pattern: Pattern::parse(pattern)?,
+            pattern: list.pattern(pattern)?,
             name: name.trim().to_owned(),
             is_entry,
         })
     }
 }
 
-/// Replaces `$1` ... and `$&` in the name of a group.
+/// Replaces `$1` ... and `$&` in the name of a group. A long name ends with an ellipsis.
 fn expanded(name: &str, captures: &Captures<'_>) -> String {
     let mut out = String::new();
     let mut letters = name.chars().peekable();
-    while let Some(letter) = letters.next() {
+    while out.len() <= MAX_NAME_BYTES
+        && let Some(letter) = letters.next()
+    {
         let part = match (letter, letters.peek()) {
             ('$', Some('&')) => Some(0),
             ('$', Some(digit)) => digit.to_digit(10),
@@ -114,7 +122,7 @@ fn expanded(name: &str, captures: &Captures<'_>) -> String {
             None => out.push(letter),
         }
     }
-    out
+    truncate_with_ellipsis(&out, MAX_NAME_BYTES).into_owned()
 }
 
 #[cfg(test)]
@@ -150,5 +158,18 @@ mod tests {
         assert_eq!(group_of("il_throw", frame), group("IL_Throw", false));
         assert_eq!(group_of("{x}|core->$1$&$9$", frame), group("core$", false));
         assert_eq!(group_of("", frame), None);
+    }
+
+    #[test]
+    fn the_length_of_a_name_is_bounded() {
+        let (name, _) = group_of(&"{*}->$1$1;".repeat(64), "a!b").unwrap();
+        assert_eq!(name.len(), MAX_NAME_BYTES + '…'.len_utf8());
+        assert!(name.starts_with("a!ba!b") && name.ends_with('…'), "{name}");
+        let (name, _) =
+            group_of(&format!("{{*}}->{}", "$1".repeat(5000)), &"é".repeat(999)).unwrap();
+        assert!(
+            name.len() < MAX_NAME_BYTES + 4 && name.ends_with('…'),
+            "{name}"
+        );
     }
 }

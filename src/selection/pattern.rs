@@ -9,8 +9,17 @@
 
 use regex::{Captures, Regex, RegexBuilder};
 
+use crate::output::sanitize::truncate_with_ellipsis;
+
 /// Maximum number of patterns of one list.
 const MAX_PATTERNS: usize = 64;
+/// Memory of the patterns of one list, in bytes. `%` takes some 50 KB, a letter some bytes.
+const MAX_LIST_BYTES: usize = 32 << 20;
+/// Memory of one pattern and of its cache, in bytes.
+const MAX_BYTES: usize = 8 << 20;
+const MAX_CACHE_BYTES: usize = 512 << 10;
+/// Maximum length of a pattern in a message, in bytes.
+const MAX_SHOWN_BYTES: usize = 200;
 
 /// A pattern is malformed.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +32,14 @@ pub enum PatternError {
         /// Cause, in a line.
         cause: String,
     },
+    /// The regular expression takes too much memory.
+    #[error(
+        "the pattern '{pattern}' takes too much memory: shorten it, or use fewer patterns or fewer `%`"
+    )]
+    TooLarge {
+        /// The pattern.
+        pattern: String,
+    },
     /// The list has too many patterns.
     #[error("more than {MAX_PATTERNS} patterns; `|` within a pattern means or")]
     TooMany,
@@ -33,17 +50,24 @@ pub enum PatternError {
 pub(super) struct Pattern(Regex);
 
 impl Pattern {
-    pub(super) fn parse(text: &str) -> Result<Self, PatternError> {
+    /// Parses a pattern, which may take `max_bytes` of memory.
+    fn parse(text: &str, max_bytes: usize) -> Result<Self, PatternError> {
         let built = RegexBuilder::new(&regex_of(text))
             .case_insensitive(true)
+            .size_limit(max_bytes)
+            .dfa_size_limit(MAX_CACHE_BYTES)
             .build();
-        built.map(Self).map_err(|error| {
-            // The lines before the last one show the regular expression.
-            let error = error.to_string();
-            let cause = error.lines().last().unwrap_or_default();
-            PatternError::Malformed {
-                pattern: text.to_owned(),
-                cause: cause.trim_start_matches("error: ").to_owned(),
+        let pattern = || truncate_with_ellipsis(text, MAX_SHOWN_BYTES).into_owned();
+        built.map(Self).map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => PatternError::TooLarge { pattern: pattern() },
+            error => {
+                // The lines before the last one show the regular expression.
+                let error = error.to_string();
+                let cause = error.lines().last().unwrap_or_default();
+                PatternError::Malformed {
+                    pattern: pattern(),
+                    cause: cause.trim_start_matches("error: ").to_owned(),
+                }
             }
         })
     }
@@ -86,7 +110,8 @@ impl Patterns {
     /// # Errors
     /// A pattern is malformed, or there are more than 64.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
-        let patterns = parts(text)?.map(Pattern::parse);
+        let list = List::of(text)?;
+        let patterns = list.parts.iter().map(|part| list.pattern(part));
         patterns.collect::<Result<_, _>>().map(Self)
     }
 
@@ -111,16 +136,26 @@ impl Patterns {
     }
 }
 
-/// Returns the parts of a list, without the empty ones.
-pub(super) fn parts(text: &str) -> Result<impl Iterator<Item = &str>, PatternError> {
-    let parts = || {
-        text.split(';')
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-    };
-    match parts().count() > MAX_PATTERNS {
-        true => Err(PatternError::TooMany),
-        false => Ok(parts()),
+/// The parts of a list, without the empty ones.
+pub(super) struct List<'t> {
+    pub(super) parts: Vec<&'t str>,
+}
+
+impl<'t> List<'t> {
+    pub(super) fn of(text: &'t str) -> Result<Self, PatternError> {
+        let parts = text.split(';').map(str::trim);
+        let parts = parts.filter(|part| !part.is_empty());
+        let parts: Vec<&str> = parts.take(MAX_PATTERNS + 1).collect();
+        match parts.len() > MAX_PATTERNS {
+            true => Err(PatternError::TooMany),
+            false => Ok(Self { parts }),
+        }
+    }
+
+    /// Parses the pattern of one part, which may take its share of the memory.
+    pub(super) fn pattern(&self, text: &str) -> Result<Pattern, PatternError> {
+        let share = MAX_LIST_BYTES / self.parts.len().max(1);
+        Pattern::parse(text, share.min(MAX_BYTES))
     }
 }
 
@@ -144,7 +179,7 @@ mod tests {
             ("@a.b", "axb", true),
             ("Process64 dotnet (12)", "Process64 dotnet (12)", true),
         ] {
-            let pattern_of = Pattern::parse(pattern).unwrap();
+            let pattern_of = Pattern::parse(pattern, MAX_BYTES).unwrap();
             assert_eq!(pattern_of.is_match(name), expected, "{pattern} {name}");
         }
     }
@@ -158,6 +193,11 @@ mod tests {
                 .to_string()
                 .contains("'{a'")
         );
+        let long = format!("%{};", "x%".repeat(200)).repeat(MAX_PATTERNS);
+        let error = Patterns::parse(&long).unwrap_err();
+        assert!(matches!(error, PatternError::TooLarge { .. }), "{error}");
+        assert!(error.to_string().len() < 2 * MAX_SHOWN_BYTES, "{error}");
+        assert!(Patterns::parse(&"%!%.%(%)=%;".repeat(MAX_PATTERNS)).is_ok());
         let many = "a;".repeat(MAX_PATTERNS + 1);
         assert!(matches!(Patterns::parse(&many), Err(PatternError::TooMany)));
         let most = Patterns::parse(&"a;".repeat(MAX_PATTERNS)).unwrap();
