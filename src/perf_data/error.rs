@@ -59,7 +59,8 @@ fn describe_magic(magic: &[u8; 8]) -> String {
     }
     match looks_like_text(magic) {
         true => PerfDataError::Text.to_string(),
-        false => format!("it starts with the bytes {magic:02x?}"),
+        // A private file that a link leads to is not quoted.
+        false => "its format is unknown".to_owned(),
     }
 }
 

@@ -15,8 +15,8 @@ pub enum TextError {
     Read(#[from] io::Error),
     /// A line does not start a sample, but only a sample can be there.
     #[error(
-        "line {} begins no sample as `perf script` prints them: {} (what is read: `perf script -F comm,pid,tid,cpu,time,period,event,ip,sym,dso`)",
-        .0.number, .0.text
+        "line {} begins no sample as `perf script` prints them{} (what is read: `perf script -F comm,pid,tid,cpu,time,period,event,ip,sym,dso`)",
+        .0.number, .0.quoted()
     )]
     Odd(OddLine),
     /// The text is not the one that perfcollect wrote for these samples.
@@ -29,11 +29,19 @@ pub enum TextError {
 pub struct OddLine {
     /// The line number, from 1.
     pub number: u64,
-    /// The start of the line.
+    /// The start of the line. Empty before the first sample: a file that may be anything, such as a
+    /// private one that a link leads to, is not quoted.
     pub text: String,
 }
 
 impl OddLine {
+    fn quoted(&self) -> String {
+        match &*self.text {
+            "" => String::new(),
+            text => format!(": {text}"),
+        }
+    }
+
     pub(super) fn new(number: u64, line: &[u8]) -> Self {
         let text = String::from_utf8_lossy(line);
         let mut shown: String = text.trim().chars().take(MAX_SHOWN_CHARS).collect();

@@ -38,6 +38,8 @@ pub struct Sample {
     is_bare: bool,
     frames: Vec<u8>,
     ends: Vec<usize>,
+    /// Whether the input is text of `perf script`: there was a time of a sample, or one with frames.
+    is_recognized: bool,
 }
 
 impl Sample {
@@ -70,7 +72,13 @@ impl Sample {
     fn start(&mut self, line: &[u8]) {
         self.first_line = self.lines_read;
         self.header.extend_from_slice(line);
+        self.is_recognized |= Header::with_time(line).is_some();
         self.is_bare = Header::parse(line).is_some_and(|header| header.is_bare());
+    }
+
+    /// Describes a line that is none of a sample.
+    fn odd(&self, number: u64, line: &[u8]) -> OddLine {
+        OddLine::new(number, if self.is_recognized { line } else { &[] })
     }
 
     fn hand_out(&mut self, take: &mut impl FnMut(&Self)) -> Result<(), TextError> {
@@ -78,9 +86,10 @@ impl Sample {
             return Ok(());
         }
         if self.is_bare && self.ends.is_empty() {
-            return Err(TextError::Odd(OddLine::new(self.first_line, &self.header)));
+            return Err(TextError::Odd(self.odd(self.first_line, &self.header)));
         }
         take(self);
+        self.is_recognized |= !self.ends.is_empty();
         self.header.clear();
         self.frames.clear();
         self.ends.clear();
@@ -135,11 +144,11 @@ pub fn each(
             Kind::Message => left.messages += 1,
             Kind::OddFrame => {
                 left.odd_frames += 1;
-                let first = || OddLine::new(number, text);
+                let first = || sample.odd(number, text);
                 left.first_odd_frame.get_or_insert_with(first);
             }
-            Kind::Odd if !line.is_ended => left.ends_within = Some(OddLine::new(number, text)),
-            Kind::Odd => return Err(TextError::Odd(OddLine::new(number, text))),
+            Kind::Odd if !line.is_ended => left.ends_within = Some(sample.odd(number, text)),
+            Kind::Odd => return Err(TextError::Odd(sample.odd(number, text))),
         }
         is_after_blank = text.trim_ascii().is_empty() || text.starts_with(b"#");
     }
@@ -346,5 +355,31 @@ mod tests {
         );
         let error = each(&b"main;f 12\nmain;g 13\n"[..], |_| {}, |_| {}).unwrap_err();
         assert!(error.to_string().starts_with("line 1 "), "{error}");
+    }
+
+    /// A link may lead to a private file, and perfcollect mostly runs as root.
+    #[test]
+    fn quotes_no_line_of_a_file_that_may_be_anything() {
+        let lines = [
+            "secret:$6$aaaa:19000:0:99999:7:::",
+            "secret 12",
+            "  secret 12",
+            "secret = 1234 # aaaa",
+            "secret 12 aaaa: bbbb",
+            "-----BEGIN OPENSSH PRIVATE KEY secret-----",
+        ];
+        for line in lines {
+            for text in [
+                format!("{line}\n{line}\n"),
+                format!("#\n{line}\n\nx\n"),
+                line.to_owned(),
+            ] {
+                let shown = match each(text.as_bytes(), |_| {}, |_| {}) {
+                    Ok(left) => format!("{left:?}"),
+                    Err(error) => format!("{error} {error:?}"),
+                };
+                assert!(!shown.contains("secret"), "{text}: {shown}");
+            }
+        }
     }
 }
