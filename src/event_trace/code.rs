@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use rustc_hash::FxHashMap;
-
 use crate::dotnet::{MethodRange, RundownTable};
 use crate::symbolize;
 use crate::trace::{
@@ -27,11 +25,11 @@ pub(super) struct Code<'a> {
     methods: &'a RundownTable,
     /// Whether the methods were listed by addresses as they are in stacks.
     lists_addresses: bool,
-    /// Frames by the address whose method is searched for. The sender chooses the addresses, so
-    /// their hashes have a random seed.
+    /// Frames by the address whose method is searched for. The sender chooses the addresses of both
+    /// tables, so their hashes have a random seed.
     frames: HashMap<u64, NamedFrame>,
     /// Functions by the start of their method.
-    of_methods: FxHashMap<u64, FunctionId>,
+    of_methods: HashMap<u64, FunctionId>,
     functions: Distinct<Function>,
     rows: Vec<Frame>,
     row_functions: Vec<FunctionId>,
@@ -60,7 +58,7 @@ impl<'a> Code<'a> {
             methods,
             lists_addresses,
             frames: HashMap::new(),
-            of_methods: FxHashMap::default(),
+            of_methods: HashMap::new(),
             functions: Distinct::default(),
             rows: Vec::new(),
             row_functions: Vec::new(),

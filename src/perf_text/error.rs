@@ -19,6 +19,9 @@ pub enum TextError {
         .0.number, .0.quoted()
     )]
     Odd(OddLine),
+    /// The text of a trace has more different stacks, frames or threads than are read.
+    #[error("it has more different stacks than are read")]
+    TooManyStacks,
     /// The text is not the one that perfcollect wrote for these samples.
     #[error("it is not as perfcollect wrote it, or cannot be read back exactly")]
     NotWritten,

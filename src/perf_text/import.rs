@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::hash::Hash;
 use std::io::BufRead;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use hashbrown::{HashMap, HashSet};
 
 use super::error::OddLine;
 use super::error::TextError;
@@ -44,7 +44,7 @@ const MAX_NODES: usize = 1 << 24;
 pub fn events(input: impl BufRead) -> Result<(RecordingInfo, Vec<u64>), TextError> {
     let mut info = RecordingInfo::default();
     let mut samples: Vec<u64> = Vec::new();
-    let mut known: FxHashMap<String, usize> = FxHashMap::default();
+    let mut known: HashMap<String, usize> = HashMap::default();
     let mut more = 0;
     let count = |sample: &lines::Sample| {
         let Some(header) = sample.header().filter(|header| !header.is_time_zero()) else {
@@ -134,20 +134,23 @@ pub fn import_written(
         labels: Some(labels),
         ..Import::default()
     };
+    let mut more = 0_u64;
     let take = |sample: &lines::Sample| {
         if let Some(header) = sample.header()
             && !header.is_time_zero()
         {
             match (import.trace.samples.len() as u64) < samples {
                 true => import.sample(&header, sample),
-                false => import.left_out += 1,
+                false => more += 1,
             }
         }
     };
     let left = lines::each(input, take, |_| {})?;
-    let is_complete = import.trace.samples.len() as u64 == samples
-        && import.left_out == 0
-        && left == Leftovers::default();
+    if import.left_out > 0 {
+        return Err(TextError::TooManyStacks);
+    }
+    let is_complete =
+        import.trace.samples.len() as u64 == samples && more == 0 && left == Leftovers::default();
     if !is_complete {
         return Err(TextError::NotWritten);
     }
@@ -170,6 +173,7 @@ pub fn import_written(
     })
 }
 
+/// The text chooses the keys of its tables, so their hashes have a random seed.
 #[derive(Default)]
 struct Import {
     trace: Trace,
@@ -182,17 +186,17 @@ struct Import {
     has_periods: bool,
     has_times: bool,
     /// The current process of each id.
-    processes: FxHashMap<Pid, ProcessId>,
+    processes: HashMap<Pid, ProcessId>,
     /// Processes by id, if the text has it, and name of the main thread.
-    by_name: FxHashMap<(Option<Pid>, Box<[u8]>), ProcessId>,
+    by_name: HashMap<(Option<Pid>, Box<[u8]>), ProcessId>,
     /// Processes that have the name of their main thread.
-    named: FxHashSet<ProcessId>,
+    named: HashSet<ProcessId>,
     /// Threads by process, id and name. An exec renames a thread; its earlier samples keep the old
     /// name.
-    threads: FxHashMap<(ProcessId, Tid, Box<[u8]>), ThreadId>,
-    functions: FxHashMap<Function, FunctionId>,
+    threads: HashMap<(ProcessId, Tid, Box<[u8]>), ThreadId>,
+    functions: HashMap<Function, FunctionId>,
     /// Frames by line.
-    frames: FxHashMap<Box<[u8]>, Option<FrameId>>,
+    frames: HashMap<Box<[u8]>, Option<FrameId>>,
     /// Total length of the frame lines of a text that perfcollect wrote, in bytes.
     line_bytes: usize,
     begin: Option<Nanos>,
@@ -525,7 +529,7 @@ fn about_machine(comment: &[u8], info: &mut CaptureInfo) {
 }
 
 fn intern<K: Clone + Eq + Hash>(
-    known: &mut FxHashMap<K, FunctionId>,
+    known: &mut HashMap<K, FunctionId>,
     rows: &mut Vec<K>,
     key: K,
 ) -> FunctionId {

@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, Read};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use hashbrown::{HashMap, HashSet};
 
 use super::error::TextError;
 use crate::output::label::INLINED;
@@ -19,13 +19,13 @@ const MAX_BYTES: usize = 256 << 20;
 /// Memory of a label beside its texts, in bytes.
 const LABEL_BYTES: usize = 128;
 
-/// Labels by their text in `perf.data.txt`.
+/// Labels by their text in `perf.data.txt`. The file chooses the keys, so their hashes have a random seed.
 #[derive(Debug, Default)]
 pub struct Labels {
-    names: FxHashMap<String, Label>,
-    processes: FxHashMap<(Pid, String), String>,
+    names: HashMap<String, Label>,
+    processes: HashMap<(Pid, String), String>,
     /// Functions that are inlined into one of the same name, by their text in `perf.data.txt`.
-    in_themselves: FxHashSet<String>,
+    in_themselves: HashSet<String>,
     bytes: usize,
 }
 
