@@ -34,7 +34,25 @@ pub(super) struct FoldedStack<'a> {
     /// The labels, separated by `;`.
     pub(super) text: &'a str,
     pub(super) labels: &'a [(&'a str, FrameCategory)],
+    /// Number of frames that no earlier stack has: the last ones.
+    pub(super) new_frames: usize,
     pub(super) samples: u64,
+}
+
+/// Which frames are shown; others are folded into their caller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Detail {
+    /// Minimum number of samples.
+    pub(super) min_total: u64,
+    /// Maximum number of labels of a stack, with that of its process.
+    pub(super) max_depth: usize,
+}
+
+impl Detail {
+    pub(super) const ALL: Self = Self {
+        min_total: 0,
+        max_depth: usize::MAX,
+    };
 }
 
 /// The samples of each process label and stack.
@@ -92,11 +110,10 @@ impl<'a> CallTrees<'a> {
 
     /// Calls `each` with every distinct stack that has self samples.
     ///
-    /// Callees with fewer than `min_total` samples are folded into the caller. Stacks are sorted
-    /// frame by frame, so that stacks with equal callers are adjacent.
+    /// Stacks are sorted frame by frame, so that stacks with equal callers are adjacent.
     pub(super) fn for_each_stack(
         &self,
-        min_total: u64,
+        detail: Detail,
         mut each: impl FnMut(FoldedStack<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut tree = CallTree::new(self.trace, self.names);
@@ -104,15 +121,16 @@ impl<'a> CallTrees<'a> {
             let label = samples.first().map_or(0, |first| first.process);
             let process = self.processes[label as usize].as_str();
             let total = samples.iter().map(|row| u64::from(row.samples)).sum();
-            if total < min_total {
+            if total < detail.min_total {
                 each(FoldedStack {
                     text: process,
                     labels: &[(process, FrameCategory::Process)],
+                    new_frames: 1,
                     samples: total,
                 })?;
             } else {
                 tree.build(samples);
-                tree.for_each_stack(process, min_total, &mut each)?;
+                tree.for_each_stack(process, detail, &mut each)?;
             }
         }
         Ok(())
@@ -233,16 +251,18 @@ impl<'a> CallTree<'a> {
     fn for_each_stack(
         &self,
         process: &str,
-        min_total: u64,
+        detail: Detail,
         mut each: impl FnMut(FoldedStack<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut text = String::new();
         let mut labels = Vec::new();
+        let mut new_frames = 0;
         // (node, length of its caller's text, depth). Not recursive, because the target controls the
         // depth.
         let mut open = vec![(ROOT, 0, 0)];
         while let Some((row, caller_len, depth)) = open.pop() {
             let node = &self.nodes[row as usize];
+            new_frames += 1;
             let label = match row {
                 ROOT => (process, FrameCategory::Process),
                 _ => {
@@ -260,7 +280,7 @@ impl<'a> CallTree<'a> {
             let mut own = node.own;
             for &child in self.children(row).iter().rev() {
                 let total = self.nodes[child as usize].total;
-                if total < min_total {
+                if total < detail.min_total || depth + 2 > detail.max_depth {
                     own += total;
                 } else {
                     open.push((child, text.len(), depth + 1));
@@ -270,8 +290,10 @@ impl<'a> CallTree<'a> {
                 each(FoldedStack {
                     text: &text,
                     labels: &labels,
+                    new_frames,
                     samples: own,
                 })?;
+                new_frames = 0;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
 use rustc_hash::FxBuildHasher;
 
-use super::call_tree::{CallTrees, FrameCategory};
+use super::call_tree::{CallTrees, Detail, FoldedStack, FrameCategory};
 use super::sanitize;
 use super::short_name::NameStyle;
 use crate::trace::Trace;
@@ -18,6 +18,14 @@ use crate::trace::Trace;
 ///
 /// Limits the file size: browsers become slow with more than some ten thousand frames.
 const MIN_WIDTH_PERCENT: f64 = 0.05;
+
+/// Limits of the image and of the stacks that it is drawn from, in bytes. Both take memory.
+const MAX_IMAGE_BYTES: usize = 32 << 20;
+const MAX_STACK_BYTES: usize = 256 << 20;
+/// Bytes of a frame in the image, beside its name.
+const FRAME_BYTES: usize = 200;
+/// Maximum depth of the stacks. If the image exceeds its limit, the next one is tried.
+const DEPTHS: [usize; 5] = [usize::MAX, 1024, 256, 64, 8];
 
 /// Colours of the legend, in its order. They differ in lightness, for red-green colour blindness.
 const LEGEND: [(FrameCategory, &str, [u8; 3]); 8] = [
@@ -57,17 +65,28 @@ pub(super) fn write_trees(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let min_total = (trace.samples.len() as f64 * MIN_WIDTH_PERCENT / 100.0).ceil() as u64;
-    let mut lines = Vec::new();
-    let mut palette = PaletteMap::default();
-    trees.for_each_stack(min_total, |stack| {
-        for &(label, category) in stack.labels {
-            if palette.get(label).is_none() {
-                palette.insert(label, color(label, category));
-            }
+    let mut stacks = Stacks::default();
+    let mut depth = usize::MAX;
+    for max_depth in DEPTHS {
+        depth = max_depth;
+        let detail = Detail {
+            min_total,
+            max_depth,
+        };
+        stacks = Stacks::default();
+        // What the last depth has beyond the limits is left out.
+        if trees
+            .for_each_stack(detail, |stack| stacks.push(&stack))
+            .is_ok()
+        {
+            break;
         }
-        lines.push(format!("{} {}", stack.text, stack.samples));
-        Ok(())
-    })?;
+    }
+    let Stacks {
+        mut lines,
+        mut palette,
+        ..
+    } = stacks;
     if lines.is_empty() {
         // inferno returns an error for a graph without samples.
         lines.push("no samples 1".to_owned());
@@ -79,7 +98,7 @@ pub(super) fn write_trees(
 
     let mut options = Options::default();
     options.title = sanitize::folded(name);
-    options.subtitle = Some(sanitize::folded(&subtitle(trace)));
+    options.subtitle = Some(sanitize::folded(&subtitle(trace, depth)));
     options.bgcolors = Some(BackgroundColor::Flat(BACKGROUND));
     options.direction = Direction::Straight;
     options.text_truncate_direction = TextTruncateDirection::Right;
@@ -98,13 +117,52 @@ pub(super) fn write_trees(
     out.write_all(END)
 }
 
-fn subtitle(trace: &Trace) -> String {
+/// Stacks of the image.
+#[derive(Default)]
+struct Stacks {
+    lines: Vec<String>,
+    palette: PaletteMap,
+    /// Bytes of `lines`, and about those of the image.
+    bytes: usize,
+    image_bytes: usize,
+}
+
+impl Stacks {
+    /// Adds a stack.
+    ///
+    /// # Errors
+    /// The stacks or the image would exceed their limit.
+    fn push(&mut self, stack: &FoldedStack<'_>) -> io::Result<()> {
+        let line = format!("{} {}", stack.text, stack.samples);
+        let new = || stack.labels.iter().rev().take(stack.new_frames);
+        let new_bytes = new().map(|(label, _)| FRAME_BYTES + label.len());
+        self.bytes += line.len();
+        self.image_bytes += new_bytes.sum::<usize>();
+        if self.bytes > MAX_STACK_BYTES || self.image_bytes > MAX_IMAGE_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        for &(label, category) in new() {
+            if self.palette.get(label).is_none() {
+                self.palette.insert(label, color(label, category));
+            }
+        }
+        self.lines.push(line);
+        Ok(())
+    }
+}
+
+/// `depth`: maximum depth of the stacks.
+fn subtitle(trace: &Trace, depth: usize) -> String {
     let info = &trace.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    let cut = match depth {
+        usize::MAX => String::new(),
+        depth => format!("; frames beyond a depth of {depth} are part of their callers"),
+    };
     let warning = trace.quality.losses.incomplete_warning();
     let warning = warning.map_or_else(String::new, |warning| warning + "; ");
     format!(
-        "{warning}{}: {} samples of {} in {seconds:.1} s",
+        "{warning}{}: {} samples of {} in {seconds:.1} s{cut}",
         info.target,
         trace.samples.len(),
         info.event

@@ -11,7 +11,7 @@
 
 use std::io::{self, Write};
 
-use super::call_tree::CallTrees;
+use super::call_tree::{CallTrees, Detail};
 use super::short_name::NameStyle;
 use crate::trace::Trace;
 
@@ -27,7 +27,7 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
 pub(crate) fn each(trace: &Trace, mut take: impl FnMut(&str)) {
     let mut line = String::new();
     // It fails only if the closure does.
-    let _ = CallTrees::new(trace, NameStyle::Full).for_each_stack(0, |stack| {
+    let _ = CallTrees::new(trace, NameStyle::Full).for_each_stack(Detail::ALL, |stack| {
         line.clear();
         line.push_str(stack.text);
         line.push(' ');
@@ -38,5 +38,7 @@ pub(crate) fn each(trace: &Trace, mut take: impl FnMut(&str)) {
 }
 
 pub(super) fn write_trees(trees: &CallTrees<'_>, out: &mut impl Write) -> io::Result<()> {
-    trees.for_each_stack(0, |stack| writeln!(out, "{} {}", stack.text, stack.samples))
+    trees.for_each_stack(Detail::ALL, |stack| {
+        writeln!(out, "{} {}", stack.text, stack.samples)
+    })
 }

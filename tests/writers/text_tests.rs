@@ -110,6 +110,28 @@ fn folded_keeps_equal_callers_adjacent() {
     assert_eq!(svg_of(&b.trace).matches("<title>main (").count(), 1);
 }
 
+/// A recursion that goes different ways has as many frames as samples and depth.
+#[test]
+fn the_size_of_a_flame_graph_is_bounded() {
+    let mut b = Builder::new();
+    let thread = b.thread(1, "p", 1);
+    let step = b.named(FunctionKind::Native, "/p", "step");
+    for sample in 0..300 {
+        let way = b.named(FunctionKind::Native, "/p", &format!("way{sample}"));
+        let mut stack = vec![step; 1000];
+        stack[0] = way;
+        b.sample(START + sample * MS, MS, thread, &stack);
+    }
+    let svg = svg_of(&b.trace);
+    let frames = svg.matches("<title>step").count();
+    // Of 300 000.
+    assert!((50_000..100_000).contains(&frames), "{frames}");
+    assert!(svg.contains("beyond a depth of 256 are part of their callers"));
+    assert!(!svg_of(&small()).contains("beyond a depth"));
+    // The stacks are whole.
+    assert_eq!(folded_of(&b.trace).matches(";step").count(), 300 * 999);
+}
+
 #[test]
 fn folded_shows_truncated_and_unresolved_frames() {
     let folded = folded_of(&build::realistic());
