@@ -14,8 +14,8 @@ use crate::symbolize::{CancelCheck, CancellableReader};
 use crate::trace::Module;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
 
-/// Limit of the text: three million samples of 30 frames. Reading takes 10 s for each GiB.
-const MAX_TEXT_BYTES: u64 = 8 << 30;
+/// Limit of the text. A capture of a day has less. Reading takes 10 s for each GiB.
+const MAX_TEXT_BYTES: u64 = 16 << 30;
 const BUFFER_BYTES: usize = 1 << 18;
 
 /// The samples of an archive cannot be read.
