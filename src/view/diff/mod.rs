@@ -17,8 +17,8 @@ use profile::{Code, Profile};
 
 /// Part of the samples in or below the user's code from which on that stands for the program.
 const MIN_OWN_PART: f64 = 0.5;
-/// Change of the rest (5 %) that is worth a line.
-const MIN_REST: f64 = 0.05;
+/// Change of the rest (10 %) that is worth a line.
+const MIN_REST: f64 = 0.1;
 
 /// A trace that is compared.
 struct Compared {
