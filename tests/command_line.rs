@@ -141,3 +141,56 @@ fn events_that_there_are_not() {
     assert!(refused(&["view", "x", "-viewer", "gc", "-filter", "GCStart"]).contains("-filter"));
     assert!(refused(&["view", "x", "-viewer", "events", "-from", "inf"]).contains("seconds"));
 }
+
+/// Bash completes the word at the end of a line so.
+fn completed(line: &[&str]) -> String {
+    let script = format!(
+        "source <({} completions bash); COMP_WORDS=({}); COMP_CWORD={}; \
+         _perfcollect perfcollect {:?} {:?}; echo \"${{COMPREPLY[@]}}\"",
+        support::perfcollect().display(),
+        line.join(" "),
+        line.len() - 1,
+        line[line.len() - 1],
+        line[line.len() - 2],
+    );
+    let mut bash = std::process::Command::new("bash");
+    let finished = support::run(bash.args(["-c", &script]), Duration::from_secs(30));
+    finished.expect_success().stdout.trim().to_owned()
+}
+
+#[test]
+fn shells_complete_commands_and_options() {
+    need_command!("bash");
+    assert_eq!(completed(&["perfcollect", "rec"]), "recover");
+    assert_eq!(completed(&["perfcollect", "rep"]), "report");
+    let option = ["perfcollect", "collect", "--collects"];
+    assert_eq!(completed(&option), "--collectsec");
+    for shell in ["zsh", "fish"] {
+        let directory = tempfile::tempdir().unwrap();
+        let words = ["completions", shell];
+        let script = run_perfcollect(words, directory.path(), Duration::from_secs(30));
+        let script = script.expect_success().stdout;
+        assert!(script.contains("collectsec"), "{shell}: {script}");
+    }
+}
+
+#[test]
+fn each_command_has_a_page_for_man() {
+    let directory = tempfile::tempdir().unwrap();
+    let page = |words: &[&str]| {
+        let words = [&["man"], words].concat();
+        run_perfcollect(words, directory.path(), Duration::from_secs(30))
+    };
+    for command in ["collect", "view", "report", "diff", "convert", "symbols"] {
+        let text = page(&[command]).expect_success().stdout;
+        let title = format!(".TH perfcollect-{command} 1");
+        assert!(text.contains(&title), "{text}");
+        assert!(
+            text.contains("SYNOPSIS") && text.contains("OPTIONS"),
+            "{text}"
+        );
+    }
+    let all = page(&[]).expect_success().stdout;
+    assert!(all.contains("collect"), "{all}");
+    assert_eq!(page(&["nothing"]).status.code(), Some(1));
+}

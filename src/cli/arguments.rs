@@ -14,6 +14,7 @@ use super::event_options::EventOptions;
 use super::formats::Formats;
 use super::report::ReportOptions;
 use super::selection_options::SelectionOptions;
+use super::shell::{CompletionsOptions, ManOptions};
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use super::values::{scaled, seconds};
 use crate::capture::DiskBudget;
@@ -56,6 +57,8 @@ pub(super) enum Action {
     Diff(DiffOptions),
     Ps(PsOptions),
     Symbols(SymbolsOptions),
+    Completions(CompletionsOptions),
+    Man(ManOptions),
     /// Runs the unprivileged part of `symbols`.
     #[command(hide = true)]
     SymbolsWorker,

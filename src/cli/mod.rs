@@ -29,6 +29,7 @@ mod sandbox;
 mod screen;
 mod script;
 mod selection_options;
+mod shell;
 mod spelling;
 mod symbols;
 mod symbols_options;
@@ -74,6 +75,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Action::Diff(options) => diff::run(options).map_err(|error| error.to_string()),
         Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
         Action::Symbols(options) => symbols::run(options).map_err(|error| error.to_string()),
+        Action::Completions(options) => shell::complete(options).map_err(|error| error.to_string()),
+        Action::Man(options) => shell::man(options).map_err(|error| error.to_string()),
         Action::SymbolsWorker => return download::serve(),
     };
     match result {
