@@ -339,7 +339,7 @@ fn what_is_no_recording_is_refused() {
     assert!(
         finished
             .stderr
-            .contains("as a perf.data recording: it starts with"),
+            .contains("as a perf.data recording: its format is unknown"),
         "{}",
         finished.stderr
     );

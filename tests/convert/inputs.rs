@@ -48,7 +48,7 @@ fn what_is_no_recording_is_told_what_it_is() {
         (b"swapper     0 [000] 1.0: cpu-clock:", "of idle CPUs"),
         (
             b"\x00\x01\x02\x03\x04\x05\x06\x07 and sixteen bytes",
-            "[00, 01",
+            "its format is unknown",
         ),
     ];
     for (bytes, expected) in kinds {
