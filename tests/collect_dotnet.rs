@@ -88,6 +88,27 @@ fn expect_starts_of_functions(saved: &Saved, runtime: &Runtime) {
     }
 }
 
+/// A stripped runtime has the names of what its managed code calls in tables.
+#[test]
+fn functions_that_managed_code_calls_have_names() {
+    let mut runtimes = runtimes();
+    runtimes.retain(|runtime| runtime.major() >= NAMES_IN_MEMORY);
+    if runtimes.is_empty() {
+        skip!(Missing::Dotnet(NAMES_IN_MEMORY));
+    }
+    for runtime in runtimes {
+        let file = File::open(runtime.file("libcoreclr.so")).unwrap();
+        let elf = ElfFile::open(file).unwrap();
+        let symbols = elf.symbols().unwrap();
+        let names: HashSet<&[u8]> = symbols.iter().map(|symbol| symbol.name).collect();
+        assert!(
+            names.contains(&b"ThreadNative_YieldThread"[..]),
+            "{runtime:?}"
+        );
+        assert!(names.len() > 500, "{runtime:?}: {}", names.len());
+    }
+}
+
 fn check(runtime: &Runtime, program: &Path, work: &[&str]) {
     let (saved, mode) = capture(runtime, program, work);
     let summary = &saved.summary;
