@@ -134,7 +134,7 @@ fn the_summary_reports_what_a_runtime_did() {
     let captured = Captured::run(&runtime, &program, &arguments, &[]);
     let default = expect_reported(&captured);
     expect_known_methods(&default, &captured.done["runtime"]);
-    expect_same_list(&captured.trace(), &captured.summary());
+    expect_same_list(&captured.trace());
     assert_eq!(default.allocations, None);
     let gc = default.gc.unwrap_or_default();
     assert!(!gc.has_ticks && gc.allocated_bytes > 0 && gc.is_server == Some(false));
@@ -204,7 +204,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         let is_named = nettrace.windows(name.len()).any(|bytes| bytes == name);
         assert!(is_named || runtime.major() < 5);
         expect_same_details(&trace, &captured.nettrace(), EXCEPTION);
-        expect_same_list(&trace, &captured.summary());
+        expect_same_list(&trace);
         let listed = view(&trace, "events");
         assert!(
             !["", "Private", "Rundown"]

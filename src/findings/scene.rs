@@ -35,14 +35,12 @@ impl<'a> Scene<'a> {
     pub(super) fn runtimes(&self) -> impl Iterator<Item = Runtime<'a>> {
         let has_length = self.seconds > 0.0;
         let runtimes = self.summary.runtimes.iter().filter(move |_| has_length);
-        let processes = &self.summary.processes;
-        runtimes.map(move |summary| {
-            let mut processes = processes.iter();
-            let process = processes.find(|process| process.pid == summary.pid);
-            Runtime {
-                program: process.map_or(".NET process", ProcessSummary::program),
-                summary,
-            }
+        runtimes.map(|summary| Runtime {
+            program: match &*summary.program {
+                "" => ".NET process",
+                program => program,
+            },
+            summary,
         })
     }
 

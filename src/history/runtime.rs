@@ -178,12 +178,11 @@ pub(crate) fn histories(
 
 /// Returns when a process ended, or the end of the capture.
 fn end_of(trace: &Trace, pid: Pid) -> Nanos {
-    let rows = trace.processes.iter().filter(|row| row.pid == pid);
-    // A later process with the id may be running.
-    let ended = rows.map(|row| row.ended.unwrap_or(Nanos(u64::MAX))).max();
-    ended
-        .unwrap_or(Nanos(u64::MAX))
-        .min(Nanos(trace.info.end_ns))
+    // The last row is of the last program that it executed, or of the last process with the id.
+    let last = trace.processes.iter().rfind(|row| row.pid == pid);
+    let end = Nanos(trace.info.end_ns);
+    let ended = last.and_then(|row| row.ended);
+    ended.map_or(end, |ended| ended.min(end))
 }
 
 /// Returns the processes with most events.
@@ -262,7 +261,7 @@ mod tests {
     use crate::bytes::put_utf16z;
     use crate::history::EventMethods;
     use crate::history::test_events::event;
-    use crate::trace::Tid;
+    use crate::trace::{Process, Tid};
 
     /// Takes events: id, time in microseconds, thread, payload.
     fn history(events: Vec<(u32, u64, i32, Vec<u8>)>) -> RuntimeHistory {
@@ -309,6 +308,23 @@ mod tests {
         assert_eq!(waits.threads, [Tid(1), Tid(2)]);
         assert_eq!(history.is_server_gc, Some(true));
         assert_eq!((history.pool.started, history.pool.max_threads), (1, 3));
+    }
+
+    #[test]
+    fn a_process_ends_as_its_last_program_does() {
+        let mut trace = Trace::default();
+        trace.info.end_ns = 90;
+        // It executes a program, which ends; then another process has the id.
+        for (pid, ended, expected) in [(7, None, 90), (7, Some(50), 50), (7, None, 90)] {
+            trace.processes.push(Process {
+                pid: Pid(pid),
+                name: "dotnet".into(),
+                command_line: "".into(),
+                ended: ended.map(Nanos),
+            });
+            assert_eq!(end_of(&trace, Pid(7)), Nanos(expected));
+            assert_eq!(end_of(&trace, Pid(8)), Nanos(90));
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl<'a> Row<'a> {
         write!(
             out,
             "{:>12.3} {:>8} {:>8}  {}/{}",
-            processes.ms(event.time),
+            processes.ms_of_capture(event.time),
             event.process,
             event.thread,
             terminal(truncate(&event.metadata.provider, MAX_VALUE_BYTES)),

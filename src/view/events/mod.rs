@@ -239,6 +239,11 @@ impl Processes {
         (i128::from(time.0) - i128::from(self.zero_ns)) as f64 / 1e6
     }
 
+    /// Returns the milliseconds since the start of the capture.
+    fn ms_of_capture(&self, time: Nanos) -> f64 {
+        (i128::from(time.0) - i128::from(self.start_ns)) as f64 / 1e6
+    }
+
     /// Prints the heading above the table of a process.
     fn heading(&self, pid: Pid, out: &mut impl Write) -> io::Result<()> {
         let command_line = self.names.get(&pid.0).map_or("", |name| &name.command_line);

@@ -21,7 +21,7 @@ use std::hash::Hash;
 
 use serde::{Deserialize, Serialize};
 
-use super::{kept, ms};
+use super::{kept, ms, program_of};
 use crate::history::{EventMethods, RuntimeHistory, TypeId, histories};
 use crate::output::label;
 use crate::output::own_code::OwnCode;
@@ -40,6 +40,8 @@ const MAX_ROWS: usize = 20;
 pub struct RuntimeSummary {
     /// Process id.
     pub pid: i32,
+    /// Name of its program; empty if it has no samples.
+    pub program: String,
     /// Events by kind, most frequent first: at most 50.
     pub events: Vec<EventCount>,
     /// Number of events of other kinds.
@@ -123,8 +125,11 @@ impl Context<'_> {
         let types: Vec<String> = history.types.names();
         let (events, other_events) =
             events::counts(self.trace, pid, |count| self.per_second(count));
+        let process = self.trace.processes.iter().rfind(|row| row.pid == pid);
+        let program = process.map(|row| program_of(&row.name, &row.command_line));
         RuntimeSummary {
             pid: pid.0,
+            program: kept(program.unwrap_or_default()),
             events,
             other_events,
             gc: gc::summary(self, history),
