@@ -1,7 +1,7 @@
 //! Exports: a trace in one file for another viewer, chosen by the suffix of the file's name.
 //!
 //! Each writer streams the samples of the trace. In memory are tables with a row per function and per
-//! stack, and at most [`tracks::MAX_BATCH`] samples.
+//! stack, and at most `tracks::MAX_BATCH` samples.
 //!
 //! ```text
 //!         ┌ calls: functions, call tree ┐
