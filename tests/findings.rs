@@ -144,6 +144,7 @@ fn loops() -> [Running; 4] {
 fn a_process_that_waits_for_a_cpu_is_found() {
     need_capture!();
     need_command!("taskset");
+    let _alone = trouble::alone();
     let loops = loops();
     let asleep = start(Command::new("sleep").arg("6000"));
     let [starved, other] = [loops[0].pid(), asleep.pid()].map(|pid| pid.to_string());
@@ -234,6 +235,7 @@ fn a_command_that_waits_for_a_cpu_is_found() {
     need_capture!();
     need_command!("taskset");
     need_command!("timeout");
+    let _alone = trouble::alone();
     let _loops = loops();
     let ending = ["sh", "-c", "\"$@\"; true", "sh", "timeout", "4"];
     let command = [&["-format", "zip", "--"][..], &ending, &LOOP].concat();
