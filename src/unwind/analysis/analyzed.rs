@@ -17,6 +17,9 @@ pub(super) struct Analyzed {
     pub(super) rows: Vec<Row>,
     /// Whether all exits are as they should be.
     pub(super) checked: bool,
+    /// Whether it addresses memory by the rbp of its caller: it is a part of a function that has set
+    /// rbp before.
+    pub(super) uses_callers_frame: bool,
     /// Number of returns and tail calls.
     pub(super) exits: usize,
     /// What it took: decoded instructions, mostly.

@@ -1,5 +1,6 @@
 //! Rules of analyses against the unwind information of the same code, which they do not see.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
@@ -83,10 +84,8 @@ fn expected(row: &UnwindTableRow<usize>) -> Option<UnwindRule> {
     }
 }
 
-/// Compares the rules of all instructions that the unwind information of a file covers.
-fn compare(path: &Path) -> Counts {
-    let elf = ElfFile::open(File::open(path).unwrap()).unwrap();
-    let mut analysis = Analysis::new(&elf, None).unwrap();
+/// Returns the unwind information of a file: start, end and rule of consecutive instructions.
+fn unwind_information(elf: &ElfFile) -> Vec<(u64, u64, Option<UnwindRule>)> {
     let sections = elf.unwind_sections().unwrap();
     let section = sections.eh_frame.unwrap();
     let mut bases = BaseAddresses::default().set_eh_frame(section.address);
@@ -96,24 +95,34 @@ fn compare(path: &Path) -> Counts {
     let frames = EhFrame::new(&section.data, LittleEndian);
     let mut entries = frames.entries(&bases);
     let mut context = UnwindContext::new();
-    let mut counts = Counts::default();
+    let mut rules = Vec::new();
     while let Some(entry) = entries.next().unwrap() {
         let CieOrFde::Fde(fde) = entry else { continue };
         let fde = fde.parse(EhFrame::cie_from_offset).unwrap();
         let mut table = fde.rows(&frames, &bases, &mut context).unwrap();
         while let Some(row) = table.next_row().unwrap() {
-            let (start, end) = (row.start_address(), row.end_address());
-            let Some(code) = analysis.module.image.code_at(start) else {
-                continue;
-            };
-            let code = &code[..((end - start) as usize).min(code.len())];
-            let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-            let instructions = decoder.into_iter();
-            let instructions = instructions.filter(|it| !it.is_invalid() && !is_padding(it));
-            let addresses: Vec<u64> = instructions.map(|instruction| instruction.ip()).collect();
-            for address in addresses {
-                counts.add(&mut analysis, address, expected(row));
-            }
+            rules.push((row.start_address(), row.end_address(), expected(row)));
+        }
+    }
+    rules
+}
+
+/// Compares the rules of all instructions that the unwind information of a file covers.
+fn compare(path: &Path) -> Counts {
+    let elf = ElfFile::open(File::open(path).unwrap()).unwrap();
+    let mut analysis = Analysis::new(&elf, None).unwrap();
+    let mut counts = Counts::default();
+    for (start, end, expected) in unwind_information(&elf) {
+        let Some(code) = analysis.module.image.code_at(start) else {
+            continue;
+        };
+        let code = &code[..((end - start) as usize).min(code.len())];
+        let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+        let instructions = decoder.into_iter();
+        let instructions = instructions.filter(|it| !it.is_invalid() && !is_padding(it));
+        let addresses: Vec<u64> = instructions.map(|instruction| instruction.ip()).collect();
+        for address in addresses {
+            counts.add(&mut analysis, address, expected);
         }
     }
     println!("{}: {counts:?}", path.display());
@@ -161,4 +170,35 @@ fn checked_rules_of_programs_are_right() {
             Err(_) => test_skip::skip(test_skip::Missing::Command(program)),
         }
     }
+}
+
+/// An analysis starts with the code that a sample met first. No part of a function is taken for a
+/// function then, except in assembly whose unwind information says that it is one.
+#[test]
+fn checked_rules_are_right_whatever_is_asked_first() {
+    let path = match library("ld-linux-x86-64.so.2") {
+        Ok(path) => path,
+        Err(missing) => return test_skip::skip(missing),
+    };
+    let elf = ElfFile::open(File::open(path).unwrap()).unwrap();
+    let rules = unwind_information(&elf);
+    let (mut checked, mut wrong) = (0, BTreeSet::new());
+    for first in rules.iter().step_by(3) {
+        let mut analysis = Analysis::new(&elf, None).unwrap();
+        analysis.at(first.0);
+        for &(start, _, expected) in &rules {
+            let found = analysis.rows.checked_at(start);
+            if let (Some(found), Some(expected)) = (found, expected)
+                && let Finding::Caller(rule, _) = found.finding
+                && rule.base == expected.base
+            {
+                checked += 1;
+                if rule.cfa != expected.cfa {
+                    wrong.insert(found.function);
+                }
+            }
+        }
+    }
+    println!("{checked} rules, wrong in {wrong:x?}");
+    assert!(checked > 5_000 && wrong.len() <= 4, "{checked} {wrong:x?}");
 }

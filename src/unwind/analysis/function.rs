@@ -1,6 +1,6 @@
 //! Follows the control flow of a function and finds the state at each instruction.
 
-use iced_x86::Instruction;
+use iced_x86::{Instruction, Register};
 
 use super::analyzed::{Analyzed, Row};
 use super::blocks::{Block, Blocks, ReturnOf};
@@ -9,7 +9,7 @@ use super::dead_calls::DeadCalls;
 use super::finding::{Certainty, Finding, is_root, rule};
 use super::jump_tables::JumpTable;
 use super::module::Module;
-use super::state::State;
+use super::state::{RBP, State, Value};
 use super::sweep::is_padding;
 use super::transfer::Transfer;
 
@@ -248,12 +248,14 @@ impl<'a> Function<'a> {
             let mut instruction = Instruction::default();
             while decoder.can_decode() && decoder.ip() < range.end {
                 decoder.decode_out(&mut instruction);
+                result.uses_callers_frame |= instruction.memory_base() == Register::RBP
+                    && state.get(RBP) == Value::Entry(RBP);
                 if let Next::Exit { .. } = self.scope.next(&instruction, &state) {
                     result.exits += 1;
                     result.checked &= state.can_return();
                 }
                 #[cfg(test)]
-                if let super::state::Value::Cfa(offset) = state.get(super::state::RBP) {
+                if let Value::Cfa(offset) = state.get(RBP) {
                     result.frame_pointers.push((instruction.ip(), offset));
                 }
                 if let Some(finding) = finding(&state, block, is_entry) {

@@ -150,7 +150,7 @@ impl Analysis {
         }
         let mut analyzed = Function::analyze(&self.module, start);
         self.budget = self.budget.saturating_sub(analyzed.work);
-        if candidate && !analyzed.checked {
+        if candidate && (!analyzed.checked || analyzed.uses_callers_frame) {
             return;
         }
         // What never returns may be no function, unless something loads its address.
