@@ -4,21 +4,30 @@
 #[macro_use]
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Finished, perfcollect, run, start, wait_for_cpu_time};
+use support::{Finished, compiled, perfcollect, run, start, wait_for_cpu_time};
 
 const LIMIT: Duration = Duration::from_secs(300);
-/// How much longer `validate` takes.
+/// How much more work `validate` does.
 const SLOWER: &str = "1.5";
+const FUNCTIONS: [&str; 4] = ["parse", "validate", "render", "store"];
+/// Largest difference between a change and what the program measured, as a part of it.
+const TOLERANCE: f64 = 0.1;
 
-/// Four functions in turn. The argument is the work of `validate`.
+/// Functions in turn, and the CPU time of each in nanoseconds, in a file: what takes how long varies on a
+/// busy machine, for memory more than for arithmetic. No round is as long as the time between samples,
+/// or all of them would be at the same place. The arguments are the file and the work of `validate`.
 const PROGRAM: &str = "
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 volatile unsigned long x;
 __attribute__((noinline)) void parse(long n) { for (long i = 0; i < n; i++) x += i; }
 __attribute__((noinline)) void validate(long n) { for (long i = 0; i < n; i++) x ^= i; }
@@ -27,31 +36,52 @@ __attribute__((noinline)) void store(long n) {
     char block[4096];
     for (long i = 0; i < n; i++) { memset(block, (int)i, sizeof block); x += block[i % 4096]; }
 }
+static unsigned long now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1000000000ul + time.tv_nsec;
+}
 int main(int count, char **words) {
-    double times = count > 1 ? atof(words[1]) : 1;
-    for (;;) { parse(30000); validate((long)(20000 * times)); render(40000); store(250); }
+    int file = open(words[1], O_RDWR | O_CREAT, 0600);
+    if (ftruncate(file, 32)) return 1;
+    volatile unsigned long *spent = mmap(0, 32, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void (*functions[])(long) = {parse, validate, render, store};
+    long work[] = {30000, (long)(20000 * atof(words[2])), 40000, 250};
+    for (;;) {
+        int times = 20 + rand() % 40;
+        for (int i = 0; i < 4; i++) {
+            unsigned long start = now();
+            functions[i](work[i] * times);
+            spent[i] += now() - start;
+        }
+    }
 }
 ";
 
-fn compiled(directory: &Path) -> PathBuf {
-    let [source, program] = ["work.c", "work"].map(|name| directory.join(name));
-    std::fs::write(&source, PROGRAM).unwrap();
-    let options = ["-O1", "-o"].map(AsRef::as_ref);
-    let compile = options.into_iter().chain([program.as_path(), &source]);
-    run(Command::new("cc").args(compile), LIMIT).expect_success();
-    program
+/// CPU time of each function while a capture ran, as the program measured it.
+type Spent = [f64; 4];
+
+fn spent(file: &Path) -> Spent {
+    let bytes = std::fs::read(file).unwrap();
+    let mut words = bytes.chunks_exact(8);
+    std::array::from_fn(|_| u64::from_ne_bytes(words.next().unwrap().try_into().unwrap()) as f64)
 }
 
 /// Captures the program for this much CPU time.
-fn capture(program: &Path, times: &str, name: &str, cpu: Duration) {
+fn capture(program: &Path, times: &str, name: &str, cpu: Duration) -> Spent {
     let directory = program.parent().unwrap();
-    let work = start(Command::new(program).arg(times));
+    let file = directory.join("spent");
+    let work = start(Command::new(program).arg(&file).arg(times));
+    wait_for_cpu_time(work.pid(), Duration::from_millis(50));
     let mut command = Command::new(perfcollect());
     let pid = work.pid().to_string();
     command.args(["collect", name, "-pid", &pid]);
     let capture = support::start_capture(command.current_dir(directory));
+    let before = spent(&file);
     wait_for_cpu_time(work.pid(), cpu);
+    let after = spent(&file);
     support::end_capture(capture);
+    std::array::from_fn(|function| after[function] - before[function])
 }
 
 fn diff(directory: &Path, words: &[&str]) -> Finished {
@@ -67,32 +97,46 @@ fn changes(directory: &Path, before: &str, after: &str) -> Vec<Value> {
     table["rows"].as_array().unwrap().clone()
 }
 
-/// Whether the two tables name the slower function, with the right amount, and nothing else.
-fn names_the_slower_one(rows: &[Value]) -> bool {
-    let expected: f64 = SLOWER.parse().unwrap();
-    let is_it = |row: &Value| {
+/// How much longer each function takes beside the others, as the program measured it.
+fn truth(before: &Spent, after: &Spent) -> Spent {
+    let others = |spent: &Spent, own: usize| spent.iter().sum::<f64>() - spent[own];
+    std::array::from_fn(|own| {
+        let [a, b] = [before, after].map(|spent| spent[own] / others(spent, own));
+        b / a
+    })
+}
+
+/// Whether the changes are those that the program measured.
+fn are_true(rows: &[Value], truth: &Spent) -> bool {
+    rows.iter().all(|row| {
         let times = row["times"].as_f64().unwrap();
-        row["method"] == "validate" && (times / expected - 1.0).abs() < 0.1
-    };
-    rows.len() == 2 && rows.iter().all(is_it)
+        let function = FUNCTIONS.iter().position(|name| row["method"] == *name);
+        let truth = function.map_or(1.0, |function| truth[function]);
+        (truth - 1.0).abs() >= TOLERANCE / 2.0 && (times / truth - 1.0).abs() < TOLERANCE
+    })
 }
 
 /// Captures pairs, and returns for how many the answer is right: of the same program, and of the slower.
 fn right_answers(pairs: usize, cpu: Duration) -> [usize; 2] {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let program = compiled(directory);
+    let program = compiled(directory, "work", PROGRAM, &["-O1"]);
     let mut right = [0; 2];
     for pair in 0..pairs {
-        let [a, b, c] = ["a", "b", "c"].map(|name| format!("{name}{pair}"));
-        for (name, times) in [(&a, "1"), (&b, "1"), (&c, SLOWER)] {
-            capture(&program, times, name, cpu);
-        }
-        let same = changes(directory, &a, &b);
-        right[0] += usize::from(same.is_empty());
-        let slower = changes(directory, &b, &c);
-        right[1] += usize::from(names_the_slower_one(&slower));
-        println!("{same:#?}\n{slower:#?}");
+        let names = ["a", "b", "c"].map(|name| format!("{name}{pair}"));
+        let works = ["1", "1", SLOWER];
+        let spent: Vec<Spent> = names
+            .iter()
+            .zip(works)
+            .map(|(name, times)| capture(&program, times, name, cpu))
+            .collect();
+        let same = changes(directory, &names[0], &names[1]);
+        let slower = changes(directory, &names[1], &names[2]);
+        let [same_truth, truth] = [0, 1].map(|first| truth(&spent[first], &spent[first + 1]));
+        println!("{same_truth:?}: {same:#?}\n{truth:?}: {slower:#?}");
+        let validates = slower.iter().filter(|row| row["method"] == "validate");
+        right[0] += usize::from(are_true(&same, &same_truth));
+        right[1] += usize::from(validates.count() == 2 && are_true(&slower, &truth));
     }
     right
 }
@@ -117,8 +161,8 @@ fn nine_of_ten_pairs_are_right() {
 fn what_cannot_be_compared_is_said() {
     need_capture!();
     let directory = tempfile::tempdir().unwrap();
-    let program = compiled(directory.path());
-    capture(&program, "1", "a", Duration::from_millis(200));
+    let program = compiled(directory.path(), "work", PROGRAM, &["-O1"]);
+    capture(&program, "1", "a", Duration::from_millis(300));
     let text = diff(directory.path(), &["a", "a"]).expect_success().stdout;
     assert!(text.contains("no difference"), "{text}");
     let missing = diff(directory.path(), &["a", "b"]);

@@ -45,6 +45,7 @@ macro_rules! need_capture {
     };
 }
 
+mod c_program;
 mod capture;
 mod child;
 pub mod events;
@@ -64,6 +65,7 @@ mod wait;
 mod workload;
 pub mod zip;
 
+pub use c_program::compiled;
 pub use capture::{
     can_capture, captured, captured_during, captured_for, end_capture, expect_shares, perfcollect,
     run_perfcollect, start_capture,

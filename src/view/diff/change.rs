@@ -3,7 +3,7 @@
 //! Samples of a program come in phases, so that a share varies more than its number of samples says. Its
 //! variance is that between slices of the capture (batch means, ratio estimator). Code that takes longer
 //! leaves less of the CPU time to the rest, which has not changed. So changes are relative to the rest: to
-//! the median of all changes, weighted by CPU time.
+//! all code whose share is near the median of the changes, weighted by CPU time.
 
 use rustc_hash::FxHashMap;
 
@@ -70,22 +70,55 @@ impl Side<'_> {
 }
 
 /// Returns how much of the CPU time of before the rest takes, by share.
+///
+/// The median tells what has not changed. All of that together is more certain than one function.
 pub(super) fn rest(before: &Side<'_>, after: &Side<'_>) -> f64 {
     let parts = before
         .by_code
         .keys()
         .map(|code| [before.part(code), after.part(code)]);
     let known = parts.filter(|[a, b]| before.has_many(*a) && after.has_many(*b));
-    let ratios = known.map(|[a, b]| (b.part / a.part, a.part + b.part));
-    let mut ratios: Vec<(f64, f64)> = ratios.collect();
-    ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let half = ratios.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut known: Vec<[Part; 2]> = known.collect();
+    let ratio = |[a, b]: &[Part; 2]| b.part / a.part;
+    known.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
+    let half = known.iter().map(|[a, b]| a.part + b.part).sum::<f64>() / 2.0;
     let mut below = 0.0;
-    let median = ratios.iter().find(|(_, weight)| {
-        below += weight;
+    let middle = known.iter().find(|[a, b]| {
+        below += a.part + b.part;
         below >= half
     });
-    median.map_or(1.0, |(ratio, _)| *ratio)
+    let median = middle.map_or(1.0, ratio);
+    known.retain(|pair| Difference::of(*pair, median).is_none());
+    let together = |side: usize| known.iter().map(|pair| pair[side].part).sum::<f64>();
+    match known.is_empty() {
+        true => median,
+        false => together(1) / together(0),
+    }
+}
+
+/// A remarkable difference between two shares of the CPU time.
+struct Difference {
+    part: f64,
+    times: f64,
+    sigmas: f64,
+}
+
+impl Difference {
+    /// Compares a share with that of before. Returns `None` if the change of the rest, or chance, may be
+    /// the reason.
+    fn of([a, b]: [Part; 2], rest: f64) -> Option<Self> {
+        let times = b.part / a.part / rest;
+        let is_other = times >= MIN_TIMES || times <= 1.0 / MIN_TIMES;
+        let part = (b.part - a.part * rest).abs();
+        let error = (b.variance + a.variance * rest.powi(2)).sqrt();
+        let sigmas = part / error;
+        let is_remarkable = is_other && part >= MIN_PART && sigmas >= LIKELY;
+        is_remarkable.then_some(Self {
+            part,
+            times,
+            sigmas,
+        })
+    }
 }
 
 /// Returns the code whose share is another than `rest` explains, the largest difference first.
@@ -95,29 +128,21 @@ pub(super) fn changes(before: &Side<'_>, after: &Side<'_>, rest: f64) -> Vec<Cha
     let new = new.filter(|code| !before.by_code.contains_key(*code));
     let changed = codes.chain(new).filter_map(|code| {
         let [a, b] = [before.part(code), after.part(code)];
-        let times = b.part / a.part / rest;
-        let is_other = times >= MIN_TIMES || times <= 1.0 / MIN_TIMES;
-        let difference = (b.part - a.part * rest).abs();
-        let error = (b.variance + a.variance * rest.powi(2)).sqrt();
-        let sigmas = difference / error;
-        let is_change = is_other && difference >= MIN_PART && sigmas >= LIKELY;
-        is_change.then(|| Change {
+        let difference = Difference::of([a, b], rest)?;
+        let change = Change {
             code: code.clone(),
             parts: [a.part, b.part],
-            times,
-            is_sure: sigmas >= SURE,
-        })
+            times: difference.times,
+            is_sure: difference.sigmas >= SURE,
+        };
+        Some((difference.part, change))
     });
-    let mut changes: Vec<Change> = changed.collect();
-    let difference = |change: &Change| {
-        let [a, b] = change.parts;
-        (b - a * rest).abs()
-    };
-    changes.sort_by(|a, b| {
-        let largest_first = difference(b).total_cmp(&difference(a));
+    let mut changes: Vec<(f64, Change)> = changed.collect();
+    changes.sort_by(|(difference, a), (other, b)| {
+        let largest_first = other.total_cmp(difference);
         largest_first.then_with(|| a.code.cmp(&b.code))
     });
-    changes
+    changes.into_iter().map(|(_, change)| change).collect()
 }
 
 #[cfg(test)]
@@ -177,6 +202,14 @@ mod tests {
         let new = found(&none, &some, false);
         assert_eq!(new, [("a".to_owned(), f64::INFINITY, true)]);
         assert_eq!(found(&some, &none, false), [("a".to_owned(), 0.0, true)]);
+    }
+
+    /// The rest is all that has not changed, not the function in the middle.
+    #[test]
+    fn the_rest_is_pooled() {
+        let before = [2000.0, 2000.0, 2000.0, 2000.0, 2000.0];
+        let after = [1940.0, 2060.0, 1940.0, 2060.0, 4000.0];
+        assert_eq!(found(&before, &after, false), [("e".to_owned(), 2.0, true)]);
     }
 
     /// The same numbers of samples say less if they are in a part of the time.
