@@ -14,7 +14,8 @@ use std::time::Duration;
 use perfcollect_symbols::elf::ElfFile;
 use perfcollect_symbols::table::Symbol;
 use support::{
-    Saved, Workload, captured, captured_for, expect_same_in_perfview, expect_shares, run, workloads,
+    Saved, Workload, captured, captured_for, compiled, expect_same_in_perfview, expect_shares,
+    workloads,
 };
 
 /// Much longer than any run on a busy system.
@@ -246,10 +247,7 @@ int main(void) {
 fn vdso_frames_have_symbols() {
     need_capture!();
     let directory = tempfile::tempdir().unwrap();
-    let [source, program] = ["clock.c", "clock"].map(|name| directory.path().join(name));
-    std::fs::write(&source, CLOCK).unwrap();
-    let compile = ["-O1".as_ref(), "-o".as_ref(), program.as_path(), &source];
-    run(Command::new("cc").args(compile), LIMIT).expect_success();
+    let program = compiled(directory.path(), "clock", CLOCK, &["-O1"]);
     let saved = captured(["-freq", "1000", "--", program.to_str().unwrap()]);
     let methods = saved.summary.methods.iter();
     let (unresolved, named): (Vec<_>, Vec<_>) = methods

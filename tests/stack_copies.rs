@@ -5,13 +5,9 @@
 #[macro_use]
 mod support;
 
-use std::process::Command;
 use std::time::Duration;
 
-use support::{captured, run};
-
-/// Much longer than any run on a busy system.
-const LIMIT: Duration = Duration::from_secs(600);
+use support::{captured, compiled};
 
 /// Burns CPU time on one CPU, first with a small stack, then with one of 48 KiB.
 const PROGRAM: &str = "
@@ -51,11 +47,8 @@ int main(void) {
 fn copies_grow_with_the_stacks() {
     need_capture!();
     let directory = tempfile::tempdir().unwrap();
-    let [source, program] = ["grow.c", "grow"].map(|name| directory.path().join(name));
-    std::fs::write(&source, PROGRAM).unwrap();
-    let options = ["-O1", "-fomit-frame-pointer", "-o"].map(AsRef::as_ref);
-    let compile = options.into_iter().chain([program.as_path(), &source]);
-    run(Command::new("cc").args(compile), LIMIT).expect_success();
+    let options = ["-O1", "-fomit-frame-pointer"];
+    let program = compiled(directory.path(), "grow", PROGRAM, &options);
     for (call_graph, short) in [("auto", true), ("dwarf", false)] {
         let saved = captured(["-callgraph", call_graph, "--", program.to_str().unwrap()]);
         let shallow = saved.samples_under(&["main", "shallow", "burn"]);
@@ -98,12 +91,9 @@ void _start(void) {
 fn stacks_of_32_bit_programs_have_callers() {
     need_capture!();
     let directory = tempfile::tempdir().unwrap();
-    let [source, program] = ["small.c", "small"].map(|name| directory.path().join(name));
-    std::fs::write(&source, PROGRAM_32).unwrap();
-    let options = "-m32 -O0 -fno-omit-frame-pointer -fno-pic -no-pie -nostdlib -static -o";
-    let compile = options.split(' ').map(AsRef::as_ref);
-    let compile = compile.chain([program.as_path(), &source]);
-    run(Command::new("cc").args(compile), LIMIT).expect_success();
+    let options = "-m32 -O0 -fno-omit-frame-pointer -fno-pic -no-pie -nostdlib -static";
+    let options: Vec<_> = options.split(' ').collect();
+    let program = compiled(directory.path(), "small", PROGRAM_32, &options);
     let saved = captured(["--", program.to_str().unwrap()]);
     let whole = saved.samples_under(&["outer", "inner"]);
     let all = saved.summary.samples;
@@ -151,11 +141,8 @@ int main(void) {
 fn callers_of_assembly_with_its_frame_in_another_register() {
     need_capture!();
     let directory = tempfile::tempdir().unwrap();
-    let [source, program] = ["assembly.c", "assembly"].map(|name| directory.path().join(name));
-    std::fs::write(&source, ASSEMBLY).unwrap();
-    let options = ["-O1", "-fno-omit-frame-pointer", "-o"].map(AsRef::as_ref);
-    let compile = options.into_iter().chain([program.as_path(), &source]);
-    run(Command::new("cc").args(compile), LIMIT).expect_success();
+    let options = ["-O1", "-fno-omit-frame-pointer"];
+    let program = compiled(directory.path(), "assembly", ASSEMBLY, &options);
     let saved = captured(["--", program.to_str().unwrap()]);
     let all = saved.samples_under(&["busy"]);
     let whole = saved.samples_under(&["main", "far_caller", "near_caller", "busy"]);

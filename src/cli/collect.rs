@@ -236,7 +236,7 @@ fn greeting(request: &CaptureRequest, background: bool) -> String {
 
 fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
     let info = &capture.info;
-    let seconds = (info.end_ns.saturating_sub(info.start_ns)) as f64 / 1e9;
+    let seconds = info.seconds();
     let losses = &capture.raw_trace.losses;
     let lost = losses.lost();
     let cause = if let End::DiskSpace(why) = &capture.end {

@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::opened::{self, OpenError};
 use super::selection_options::SelectionOptions;
-use crate::view::{Difference, TableFormat, ViewError};
+use super::table_options::TableOptions;
+use crate::view::{Difference, ViewError};
 
 /// Rows of each table by default.
 const TOP: usize = 20;
@@ -28,15 +29,8 @@ pub(super) struct DiffOptions {
     /// Later one
     #[arg(value_name = "AFTER")]
     after: PathBuf,
-    /// Format: text, json, md or csv
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        ignore_case = true,
-        hide_possible_values = true
-    )]
-    format: TableFormat,
+    #[command(flatten)]
+    table: TableOptions,
     /// Maximum number of rows of each table
     #[arg(long, value_name = "N", default_value_t = TOP)]
     top: usize,
@@ -49,7 +43,7 @@ pub(super) fn run(options: &DiffOptions) -> Result<(), OpenError> {
     let [before, after] = opened::open_both([&options.before, &options.after], &selection)?;
     let mut text = Vec::new();
     let difference = Difference::new(before, after)?;
-    let printed = difference.print(options.format, options.top, &mut text);
+    let printed = difference.print(options.table.format, options.top, &mut text);
     let printed = printed.and_then(|()| super::print(&text));
     Ok(printed.map_err(ViewError::Print)?)
 }

@@ -34,6 +34,7 @@ mod spelling;
 mod symbols;
 mod symbols_options;
 mod symbols_traces;
+mod table_options;
 mod trace_files;
 mod values;
 mod view;

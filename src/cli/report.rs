@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::opened::{self, OpenError};
 use super::selection_options::SelectionOptions;
-use crate::view::{self, ReportKind, Rows, TableFormat, ViewError};
+use super::table_options::TableOptions;
+use crate::view::{self, ReportKind, Rows, ViewError};
 
 /// Print a table of a trace: as text, JSON, Markdown or CSV.
 ///
@@ -36,15 +37,8 @@ pub(super) struct ReportOptions {
         hide_possible_values = true
     )]
     kind: ReportKind,
-    /// Format of the table: text, json, md or csv
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        ignore_case = true,
-        hide_possible_values = true
-    )]
-    format: TableFormat,
+    #[command(flatten)]
+    table: TableOptions,
     /// Maximum number of rows [default: all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
@@ -62,6 +56,6 @@ pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
     };
     let mut text = Vec::new();
     let trace = opened::open(&options.trace, &options.selection.selection())?;
-    view::print_table(&trace, options.kind, options.format, rows, &mut text)?;
+    view::print_table(&trace, options.kind, options.table.format, rows, &mut text)?;
     Ok(super::print(&text).map_err(ViewError::Print)?)
 }

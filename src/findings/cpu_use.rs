@@ -2,7 +2,7 @@
 
 use super::scene::{Program, Scene, method, percent, shown};
 use crate::output::NameStyle;
-use crate::output::summary::{Finding, ProgramSummary, TRACE};
+use crate::output::summary::{Finding, ProgramSummary, Share, TRACE};
 
 /// CPUs that a program uses on average, below which it is not remarkable.
 const MIN_CPUS: f64 = 0.5;
@@ -39,11 +39,7 @@ fn of_process(scene: &Scene<'_>, program: &Program<'_>, of: &str) -> Finding {
     let finding = match (method_row, module_row) {
         (Some(row), _) => {
             let part = program.part(row.samples);
-            text += &format!(
-                ", {} of it in {} and the libraries it calls",
-                percent(part),
-                method(row)
-            );
+            text += &in_method(part, row);
             program
                 .finding("cpu-use", text)
                 .from("shares.own_methods")
@@ -77,24 +73,19 @@ fn of_processes(scene: &Scene<'_>, program: &ProgramSummary, cpus: f64, of: &str
         "{name} ({} processes) used {cpus:.2}{of} CPUs",
         program.processes
     );
-    let method_row = scene.method_of(program);
-    let method_row =
-        method_row.map(|(row, samples)| (row, samples as f64 / program.samples as f64));
-    let method_row = method_row.filter(|(_, part)| *part >= MIN_METHOD);
-    if let Some((row, part)) = method_row {
-        text += &format!(
-            ", {} of it in {} and the libraries it calls",
-            percent(part),
-            method(row)
-        );
+    let method_row = scene.method_of(program).and_then(|(row, samples)| {
+        let part = samples as f64 / program.samples as f64;
+        (part >= MIN_METHOD).then_some((part, row))
+    });
+    if let Some((part, row)) = method_row {
+        text += &in_method(part, row);
     }
     let pattern = program.name.trim_start_matches('-');
     let mut finding = Finding::new("cpu-use", text).about_program(&program.name);
-    if let Some((_, part)) = method_row {
-        let percent = part * 100.0;
+    if let Some((part, _)) = method_row {
         finding = finding
             .from("shares.own_methods")
-            .figure("method_percent", percent);
+            .figure("method_percent", part * 100.0);
     }
     finding
         .from("programs")
@@ -103,6 +94,12 @@ fn of_processes(scene: &Scene<'_>, program: &ProgramSummary, cpus: f64, of: &str
         .figure("processes", program.processes as f64)
         .more(&["report", TRACE, "-kind", "cpu", "-process", pattern])
         .costing(cpus)
+}
+
+/// Says that a part of the CPU time is in a method.
+fn in_method(part: f64, row: &Share) -> String {
+    let (part, method) = (percent(part), method(row));
+    format!(", {part} of it in {method} and the libraries it calls")
 }
 
 /// Returns the name of a method as a pattern: type and name, without parameters.

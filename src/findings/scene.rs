@@ -23,10 +23,9 @@ pub(super) struct Scene<'a> {
 impl<'a> Scene<'a> {
     pub(super) fn new(summary: &'a Summary) -> Self {
         let info = &summary.info;
-        let ns = info.end_ns.saturating_sub(info.start_ns);
         Self {
             summary,
-            seconds: ns as f64 / 1e9,
+            seconds: info.seconds(),
             cpus: info.cpus.into(),
         }
     }

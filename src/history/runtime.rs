@@ -178,10 +178,8 @@ pub(crate) fn histories(
 
 /// Returns when a process ended, or the end of the capture.
 fn end_of(trace: &Trace, pid: Pid) -> Nanos {
-    // The last row is of the last program that it executed, or of the last process with the id.
-    let last = trace.processes.iter().rfind(|row| row.pid == pid);
     let end = Nanos(trace.info.end_ns);
-    let ended = last.and_then(|row| row.ended);
+    let ended = trace.last_process(pid).and_then(|row| row.ended);
     ended.map_or(end, |ended| ended.min(end))
 }
 

@@ -154,7 +154,7 @@ impl Stacks {
 /// `depth`: maximum depth of the stacks.
 fn subtitle(trace: &Trace, depth: usize) -> String {
     let info = &trace.info;
-    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    let seconds = info.seconds();
     let cut = match depth {
         usize::MAX => String::new(),
         depth => format!("; frames beyond a depth of {depth} are part of their callers"),

@@ -223,6 +223,18 @@ impl CaptureInfo {
         let by_name = || clocks.iter().any(|clock| self.event.contains(clock));
         self.counts_time.unwrap_or_else(by_name)
     }
+
+    /// Returns the length of the capture in nanoseconds; 0 if it ends before it starts.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+
+    /// Returns the length of the capture in seconds.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.duration_ns() as f64 / 1e9
+    }
 }
 
 /// A finished capture: immutable columns with all symbols resolved.
@@ -266,6 +278,12 @@ impl Trace {
             .iter()
             .rev()
             .copied()
+    }
+
+    /// Returns the last program that a process executed, or the last process with this id.
+    #[must_use]
+    pub fn last_process(&self, pid: Pid) -> Option<&Process> {
+        self.processes.iter().rfind(|process| process.pid == pid)
     }
 
     /// Returns the process of a thread.

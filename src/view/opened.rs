@@ -193,7 +193,7 @@ fn nothing_selected(whole: &Summary) -> ViewError {
     let processes = processes.map(|process| format!("{} {}", process.pid, process.program()));
     ViewError::NothingSelected {
         samples: whole.samples,
-        seconds: info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9,
+        seconds: info.seconds(),
         processes: terminal(&processes.collect::<Vec<_>>().join(", ")).into_owned(),
     }
 }

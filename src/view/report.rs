@@ -24,7 +24,7 @@ const CALLER_PERCENT: u64 = 95;
 /// Returns the error of a failed write to `out`.
 pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     let info = &summary.info;
-    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    let seconds = info.seconds();
     if let Some(warning) = summary.quality.losses.incomplete_warning() {
         writeln!(out, "{warning}")?;
     }

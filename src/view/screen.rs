@@ -127,17 +127,16 @@ fn cut(line: &str, width: usize) -> String {
 /// Returns how busy the CPUs were.
 pub(super) fn headline(summary: &Summary) -> String {
     let info = &summary.info;
-    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    let seconds = info.seconds();
     if summary.has_only_events() {
         return format!("no samples, only events, in {seconds:.1} s");
     }
     let samples = count(summary.samples, "sample", "samples");
     let processes = count(summary.process_count, "process", "processes");
-    if !info.counts_time() || info.cpus == 0 || seconds == 0.0 {
+    let Some(busy) = summary.cpus().filter(|_| info.cpus > 0) else {
         let event = short(&info.event);
         return format!("{samples} of {event} in {seconds:.1} s, {processes}");
-    }
-    let busy = summary.cpu_ms / 1e3 / seconds;
+    };
     format!(
         "{busy:.2} of {} CPUs busy for {seconds:.1} s: {samples}, {processes} ({})",
         info.cpus,

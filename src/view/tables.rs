@@ -317,7 +317,7 @@ fn findings(summary: &Summary) -> Table {
 
 fn totals(summary: &Summary) -> Table {
     let info = &summary.info;
-    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    let seconds = info.seconds();
     let rows = [
         ("seconds", seconds.into()),
         ("samples", summary.samples.into()),

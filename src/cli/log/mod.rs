@@ -51,7 +51,7 @@ pub(super) fn text(
 }
 
 fn put_machine(info: &CaptureInfo, log: &mut LogLines) {
-    let ns = info.end_ns.saturating_sub(info.start_ns);
+    let ns = info.duration_ns();
     if info.start_unix_ns > 0 {
         let at = |ns| UtcTime::from_unix_ns(ns).rfc3339();
         log.put("start", at(info.start_unix_ns));
@@ -77,7 +77,7 @@ fn put_machine(info: &CaptureInfo, log: &mut LogLines) {
 
 fn put_spool(bytes: u64, trace: &Trace, log: &mut LogLines) {
     let info = &trace.info;
-    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    let seconds = info.seconds();
     log.put(
         "spool",
         format_args!(

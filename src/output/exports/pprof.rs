@@ -88,7 +88,7 @@ fn header(trace: &Trace, strings: &mut Strings) -> Message {
         .message(field::PERIOD_TYPE, &period_type)
         .number(field::DEFAULT_SAMPLE_TYPE, strings.index(default))
         .number(field::TIME, info.start_unix_ns)
-        .number(field::DURATION, info.end_ns.saturating_sub(info.start_ns));
+        .number(field::DURATION, info.duration_ns());
     for line in quality::lines(trace) {
         profile.number(field::COMMENT, strings.index(line));
     }

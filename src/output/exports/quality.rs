@@ -10,7 +10,7 @@ const MAX_NOTICES: usize = 50;
 #[must_use]
 pub fn lines(trace: &Trace) -> Vec<String> {
     let (info, quality) = (&trace.info, &trace.quality);
-    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    let seconds = info.seconds();
     let event = match info.event.as_str() {
         "" => "unknown event",
         event => event,

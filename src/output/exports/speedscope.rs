@@ -161,8 +161,7 @@ impl Profiles<'_> {
         track: &Track,
         samples: &TrackSamples<'_>,
     ) -> io::Result<()> {
-        let info = &self.trace.info;
-        let duration = info.end_ns.saturating_sub(info.start_ns);
+        let duration = self.trace.info.duration_ns();
         head(out, name, "nanoseconds", duration.max(track.weight))?;
         self.stacks(out, || Runs {
             profiles: self,

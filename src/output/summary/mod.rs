@@ -120,6 +120,14 @@ impl Summary {
         self.samples == 0 && !self.quality.events.is_empty()
     }
 
+    /// Returns the CPUs that were used on average, if samples count time.
+    #[must_use]
+    pub fn cpus(&self) -> Option<f64> {
+        let seconds = self.info.seconds();
+        let counts_time = self.info.counts_time() && seconds > 0.0;
+        counts_time.then(|| self.cpu_ms / 1e3 / seconds)
+    }
+
     /// Drops the rows of lists beyond what perfcollect writes: a file may have any number.
     pub(crate) fn truncate(&mut self) {
         self.findings.truncate(TOP);

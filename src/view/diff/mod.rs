@@ -82,13 +82,6 @@ impl Compared {
     fn has_own(&self) -> bool {
         self.profile.own_part() >= MIN_OWN_PART
     }
-
-    /// Returns the CPUs that it used on average, if samples count time.
-    fn cpus(&self) -> Option<f64> {
-        let info = &self.summary.info;
-        let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
-        (info.counts_time() && seconds > 0.0).then(|| self.summary.cpu_ms / 1e3 / seconds)
-    }
 }
 
 impl Difference {
@@ -140,7 +133,7 @@ impl Difference {
             let path = terminal(&compared.path);
             writeln!(out, "{name:<7} {path}: {}", headline(&compared.summary))?;
         }
-        if let (Some(before), Some(after)) = (self.before.cpus(), self.after.cpus())
+        if let (Some(before), Some(after)) = (self.before.summary.cpus(), self.after.summary.cpus())
             && before > 0.0
         {
             let times = self.rest * after / before;

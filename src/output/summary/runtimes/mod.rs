@@ -125,7 +125,7 @@ impl Context<'_> {
         let types: Vec<String> = history.types.names();
         let (events, other_events) =
             events::counts(self.trace, pid, |count| self.per_second(count));
-        let process = self.trace.processes.iter().rfind(|row| row.pid == pid);
+        let process = self.trace.last_process(pid);
         let program = process.map(|row| program_of(&row.name, &row.command_line));
         RuntimeSummary {
             pid: pid.0,
@@ -151,8 +151,7 @@ impl Context<'_> {
     }
 
     fn seconds(&self) -> f64 {
-        let info = &self.trace.info;
-        info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9
+        self.trace.info.seconds()
     }
 
     /// Returns the milliseconds from the start of the capture to a time.
