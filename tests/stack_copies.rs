@@ -5,8 +5,6 @@
 #[macro_use]
 mod support;
 
-use std::time::Duration;
-
 use support::{captured, compiled};
 
 /// Burns CPU time on one CPU, first with a small stack, then with one of 48 KiB.
