@@ -133,7 +133,6 @@ fn events_that_there_are_not() {
         }
     }
     assert!(refused(&["view", "x", "-viewer", "table"]).contains("events"));
-    assert!(refused(&["view", "x", "-viewer", "gc", "-top", "3"]).contains("-top"));
     let filter = refused(&["view", "x", "-viewer", "gc", "-thread", "1"]);
     assert!(filter.contains("-process"), "{filter}");
     assert!(refused(&["view", "x", "-from=-1"]).contains("seconds"));

@@ -338,10 +338,10 @@ pub(super) struct ViewOptions {
     /// Trace to print, perf.data, or a stream of dotnet-trace
     #[arg(value_name = "NAME.trace.zip")]
     pub(super) trace: PathBuf,
-    /// Number of rows of each table, or of events [default: 20; of events, all]
+    /// Number of rows of each table, or of events [default: 20; of events, those of a screen, or all]
     #[arg(long, value_name = "N")]
     pub(super) top: Option<usize>,
-    /// Print all tables to a terminal too, each function without a name in a row
+    /// Print all tables and rows to a terminal too, each function without a name in a row
     #[arg(long)]
     pub(super) full: bool,
     /// Print the callers and callees of the methods whose names contain PATTERN
@@ -369,7 +369,6 @@ pub(super) struct ViewOptions {
 impl ViewOptions {
     /// Returns an error message if an option does not apply to the viewer.
     pub(super) fn conflict(&self) -> Option<&'static str> {
-        let is_of_report = self.full || self.method.is_some();
         match self.viewer {
             Viewer::Report | Viewer::CallTree | Viewer::Gc | Viewer::Jit
                 if !self.filter.is_empty() =>
@@ -380,12 +379,7 @@ impl ViewOptions {
             Viewer::CallTree => self.method.is_some().then_some(
                 "-method is for the report; -include selects the samples of a method in the call tree",
             ),
-            _ if is_of_report => {
-                Some("-full and -method are for the report, not for this -viewer")
-            }
-            Viewer::Gc | Viewer::Jit if self.top.is_some() => {
-                Some("-top is for the report and -viewer events, not for this -viewer")
-            }
+            _ if self.method.is_some() => Some("-method is for the report, not for this -viewer"),
             Viewer::Events if !self.selection.selects_samples() => None,
             _ => self.selection.selection().selects_samples_only().then_some(
                 "this -viewer shows events: only -process selects from them, and for -viewer events -from and -to",

@@ -22,8 +22,10 @@ use crate::output::file::OutputError;
 use crate::output::sanitize::json_text;
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
+use crate::selection::Selection;
 use crate::symbolize::{self, Cancelled};
 use crate::trace::Trace;
+use crate::view::more::More;
 use crate::view::{self, report};
 
 /// Methods printed after a capture.
@@ -168,6 +170,8 @@ impl OutputRequest<'_> {
     /// Writes the first screen to a terminal, and the whole report elsewhere.
     fn report(&self, summary: &Summary, paths: &Paths, text: &mut Vec<u8>) -> io::Result<()> {
         let archive = paths.archive.as_deref();
+        let more = archive.map(|path| More::new(path, &Selection::default()));
+        let more = more.as_ref();
         let screen = match self.beside_command {
             true => screen::of(io::stderr()),
             false => screen::of(io::stdout()),
@@ -175,15 +179,15 @@ impl OutputRequest<'_> {
         let saved = paths.to_string();
         let saved = OneLine(&saved).to_string();
         if let Some(screen) = screen {
-            return view::screen::print(summary, archive, &saved, screen, text);
+            return view::screen::print(summary, more, &saved, screen, text);
         }
-        report::findings(summary, archive, text)?;
+        report::findings(summary, more, text)?;
         report::summary(summary, text)?;
         if !summary.has_only_events() {
             report::shares(summary, TOP_METHODS, text)?;
             report::methods(summary, TOP_METHODS, false, text)?;
         }
-        report::missing_symbols(summary, archive, text)?;
+        report::missing_symbols(summary, more, text)?;
         writeln!(text, "\n{saved}")
     }
 

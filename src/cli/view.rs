@@ -15,8 +15,8 @@ use crate::view::{self, Rows, ViewError};
 const TOP: usize = 20;
 /// Part of the samples (1 %) that a frame of the call tree has at least.
 const MIN_TREE_PART: f64 = 0.01;
-/// Lines of a screen that a call tree leaves: heading, rows that are left out, prompt.
-const TREE_MARGIN: usize = 4;
+/// Lines of a screen for other than the rows of a table: heading, rows that are left out, prompt.
+const MARGIN: usize = 4;
 
 pub(super) fn run(options: &ViewOptions) -> Result<(), OpenError> {
     match options.viewer {
@@ -44,15 +44,20 @@ fn print_report(options: &ViewOptions) -> Result<(), OpenError> {
 
 fn print_tree(options: &ViewOptions) -> Result<(), OpenError> {
     let trace = opened::open(&options.trace, &options.selection.selection())?;
-    let screen = screen::of(io::stdout()).filter(|_| !options.full);
-    let fitting = screen.map(|screen| screen.size.height.saturating_sub(TREE_MARGIN).max(TOP));
     let rows = Rows {
-        top: options.top.or(fitting).unwrap_or(usize::MAX),
+        top: top(options).unwrap_or(usize::MAX),
         full: options.full,
     };
     let mut text = Vec::new();
     view::view_tree(&trace, MIN_TREE_PART, rows, &mut text)?;
     Ok(super::print(&text).map_err(ViewError::Print)?)
+}
+
+/// Returns the number of rows: by default, those that fit on the screen, and to a file all.
+fn top(options: &ViewOptions) -> Option<usize> {
+    let screen = screen::of(io::stdout()).filter(|_| !options.full);
+    let fitting = screen.map(|screen| screen.size.height.saturating_sub(MARGIN).max(TOP));
+    options.top.or(fitting)
 }
 
 fn print_events(options: &ViewOptions) -> Result<(), OpenError> {
@@ -63,7 +68,7 @@ fn print_events(options: &ViewOptions) -> Result<(), OpenError> {
     let selection = EventSelection {
         filters: options.filter.clone(),
         times,
-        top: options.top,
+        top: top(options),
     };
     let wanted = EventView {
         viewer: options.viewer,

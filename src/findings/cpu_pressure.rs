@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::scene::{Scene, cpus, percent, process_name, shown};
-use crate::output::summary::{Finding, ProcessSummary};
+use crate::output::summary::{Finding, ProcessSummary, TRACE};
 use crate::trace::ProcessWaits;
 
 /// Share of the capture in which a thread waits for a CPU, and share of the CPU time that must be
@@ -39,6 +39,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
                 .from("info.cpu_pressure")
                 .figure("waiting_percent", waiting * 100.0)
                 .figure("busy_percent", busy * 100.0)
+                .more(&["report", TRACE, "-kind", "processes"])
                 .costing(waiting.min(1.0)),
         );
     }
@@ -112,7 +113,7 @@ fn starved(
         (pids, None) => format!("{} other processes", pids.len()),
     };
     let mut text = format!(
-        "{who} waited {:.1} s for a CPU in {:.1} s: got {got:.2} of the {} asked for",
+        "the threads of {who} waited for a CPU, {:.1} s together in {:.1} s: got {got:.2} of the {} asked for",
         program.waited_ms / 1e3,
         scene.seconds,
         cpus(asked)
@@ -132,6 +133,7 @@ fn starved(
             .figure("waited_ms", program.waited_ms)
             .figure("got_cpus", got)
             .figure("asked_cpus", asked)
+            .more(&["report", TRACE, "-kind", "processes"])
             // Work takes longer by as much as it waits, whatever the number of threads.
             .costing(missing / asked),
     )

@@ -35,7 +35,8 @@ fn of_process(scene: &Scene<'_>, program: &Program<'_>, of: &str) -> Finding {
     let method_row = method_row.filter(|row| program.part(row.samples) >= MIN_METHOD);
     let module_row = program.rows(&scene.summary.shares.modules).next();
     // That a program is in its own file says nothing.
-    let module_row = module_row.filter(|row| row.name != program.process.name);
+    let says_nothing = |name: &str| name.is_empty() || name == program.process.name;
+    let module_row = module_row.filter(|row| !says_nothing(&row.name));
     let finding = match (method_row, module_row) {
         (Some(row), _) => {
             let part = program.part(row.samples);
@@ -44,7 +45,14 @@ fn of_process(scene: &Scene<'_>, program: &Program<'_>, of: &str) -> Finding {
                 .finding("cpu-use", text)
                 .from("shares.own_methods")
                 .figure("method_percent", part * 100.0)
-                .more(&["view", TRACE, "-method", &pattern(&row.name)])
+                .more(&[
+                    "view",
+                    TRACE,
+                    "-method",
+                    &pattern(&row.name),
+                    "-process",
+                    &pid,
+                ])
         }
         (None, Some(row)) => {
             let part = program.part(row.samples);
@@ -105,7 +113,28 @@ fn in_method(part: f64, row: &Share) -> String {
 /// Returns the name of a method as a pattern: type and name, without parameters.
 fn pattern(name: &str) -> String {
     let short = NameStyle::Short.of_method(name);
-    let plain = short.split('(').next().unwrap_or(&short);
+    // A method of Go has its receiver in brackets: `sort.(*StringSlice).Less`.
+    let mut brackets = short.match_indices('(');
+    let parameters = brackets.find(|(at, _)| !short[..*at].ends_with('.'));
+    let plain = parameters.map_or(&*short, |(at, _)| &short[..at]);
     // It must not look like an option.
     plain.trim_start_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_names_without_parameters() {
+        for (name, expected) in [
+            ("Shop.Cart.Add(int)", "Cart.Add"),
+            ("hash_block(char*)", "hash_block"),
+            ("sort.(*StringSlice).Less", "sort.(*StringSlice).Less"),
+            ("main.(*Server).serve(int)", "main.(*Server).serve"),
+            ("-method", "method"),
+        ] {
+            assert_eq!(pattern(name), expected);
+        }
+    }
 }

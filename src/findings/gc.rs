@@ -91,11 +91,11 @@ fn with_events(scene: &Scene<'_>) -> Vec<Finding> {
                 .figure("collections", gc.count as f64)
                 .costing(cost.max(gc.paused_percent / 100.0))
                 .more(&[
-                    "view",
+                    "report",
                     TRACE,
-                    "-viewer",
+                    "-kind",
                     "gc",
-                    "-processfilter",
+                    "-process",
                     &runtime.summary.pid.to_string(),
                 ])
         })

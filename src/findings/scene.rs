@@ -6,10 +6,13 @@ use crate::output::NameStyle;
 use crate::output::sanitize::truncate_with_ellipsis;
 use crate::output::summary::{
     Finding, MethodPair, ProcessSummary, ProgramSummary, RuntimeSummary, Share, Summary, WorkKind,
+    WorkMethod,
 };
 
 /// Maximum length of a name in a finding, in bytes.
 const MAX_NAME_BYTES: usize = 60;
+/// Part of the samples of a kind of work below which a method is not behind it.
+const MIN_BEHIND: f64 = 0.1;
 
 /// A summary whose samples count CPU time, or one without processes to look at.
 pub(super) struct Scene<'a> {
@@ -145,9 +148,13 @@ impl<'a> Program<'a> {
         let all = self.process.work.samples(kind).max(1);
         let mut methods = self.summary.shares.work_methods.iter();
         let row = methods.find(|row| row.pid == self.process.pid && row.work == kind);
+        let part = |row: &WorkMethod| (row.samples as f64 / all as f64).min(1.0);
+        let row = row.filter(|row| part(row) >= MIN_BEHIND);
         row.map_or_else(String::new, |row| {
-            let part = percent((row.samples as f64 / all as f64).min(1.0));
-            let method = shown(&NameStyle::Short.of_method(&row.name));
+            let (part, method) = (
+                percent(part(row)),
+                shown(&NameStyle::Short.of_method(&row.name)),
+            );
             format!("; {part} of it by {method}")
         })
     }

@@ -26,6 +26,7 @@ pub mod exports;
 pub mod file;
 pub mod flame_graph;
 pub mod folded;
+mod go_code;
 pub(crate) mod label;
 pub mod message_file;
 pub mod nettrace;

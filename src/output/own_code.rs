@@ -3,6 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::go_code::GoFiles;
 use crate::trace::{Function, FunctionId, FunctionKind, Trace};
 
 /// Assemblies of .NET and its libraries, by the first part of their names.
@@ -44,6 +45,13 @@ const SYSTEM: [&str; 6] = [
     "/usr/lib32/",
     "/usr/lib64/",
 ];
+/// Directories of installed packages of Python and Node, anywhere.
+const PACKAGES: [&str; 4] = [
+    "/lib-dynload/",
+    "/site-packages/",
+    "/dist-packages/",
+    "/node_modules/",
+];
 /// Starts of the names that V8 and Python give to functions of scripts, and what the names of their
 /// own functions contain.
 const SCRIPT_FUNCTIONS: [(&str, &str); 6] = [
@@ -73,9 +81,10 @@ impl OwnCode {
         let known: FxHashMap<&str, &str> = known.collect();
         // The place of a library is unknown in text.
         let is_of_system = |file: &str| match known.get(file) {
-            Some(path) => is_library(file) && SYSTEM.iter().any(|folder| path.starts_with(folder)),
+            Some(path) => is_library(file) && is_installed(path),
             None => is_library(file),
         };
+        let go = GoFiles::of(&trace.functions);
         let is_own = |function: &Function| {
             let module = function.module.trim();
             let is_named = |name: &str| {
@@ -96,6 +105,10 @@ impl OwnCode {
                             && !is_of_system(module)
                             && !is_runtime_library(module)
                             && !is_interpreter(module)
+                            && !function
+                                .name
+                                .as_deref()
+                                .is_some_and(|name| go.is_of_go(module, name))
                     }
                     FunctionKind::Jit | FunctionKind::ReadyToRun => {
                         !is_framework(module) || function.name.as_deref().is_some_and(is_of_script)
@@ -109,6 +122,12 @@ impl OwnCode {
     pub(crate) fn is_own(&self, function: FunctionId) -> bool {
         self.0.get(function.index()).copied().unwrap_or(false)
     }
+}
+
+/// Returns whether a library is in a directory for those of the system or of packages.
+fn is_installed(path: &str) -> bool {
+    SYSTEM.iter().any(|folder| path.starts_with(folder))
+        || PACKAGES.iter().any(|folder| path.contains(folder))
 }
 
 /// Returns whether an assembly belongs to .NET.
@@ -145,7 +164,7 @@ mod tests {
     use super::*;
 
     fn is_own(kind: FunctionKind, module: &str, name: &str) -> bool {
-        let function = Function {
+        let function = |module: &str, name: &str, kind| Function {
             name: Some(name.into()),
             start: None,
             module: module.into(),
@@ -153,8 +172,9 @@ mod tests {
             kind,
             inlined: false,
         };
+        let go = function("shop", "runtime.goexit", FunctionKind::Native);
         let trace = Trace {
-            functions: vec![function],
+            functions: vec![function(module, name, kind), go],
             ..Trace::default()
         };
         let paths = [
@@ -162,6 +182,9 @@ mod tests {
             "/usr/lib/postgresql/15/bin/postgres",
             "/srv/shop/libshop.so",
             "/srv/dotnet/libcoreclr.so",
+            "/opt/python/lib/python3.12/lib-dynload/_json.cpython-312-x86_64-linux-gnu.so",
+            "/srv/venv/lib/python3.12/site-packages/numpy/_multiarray.so",
+            "/srv/shop/_cart.cpython-312-x86_64-linux-gnu.so",
         ];
         OwnCode::new(&trace, paths.into_iter()).is_own(FunctionId(0))
     }
@@ -188,6 +211,24 @@ mod tests {
             (Native, "libcrypto.so.3", "EVP_DigestUpdate", false),
             (Native, "libunknown.so.2", "f", false),
             (Native, "libcoreclr.so", "IL_Throw", false),
+            (
+                Native,
+                "_json.cpython-312-x86_64-linux-gnu.so",
+                "scanstring_unicode",
+                false,
+            ),
+            (Native, "_multiarray.so", "sum", false),
+            (
+                Native,
+                "_cart.cpython-312-x86_64-linux-gnu.so",
+                "total",
+                true,
+            ),
+            (Native, "shop", "main.main", true),
+            (Native, "shop", "shop.example/cart.(*Cart).Total", true),
+            (Native, "shop", "sort.Strings", false),
+            (Native, "shop", "memeqbody", false),
+            (Native, "sorter", "sort.Strings", true),
             (Native, "python3.12", "_PyEval_EvalFrameDefault", false),
             (Native, "libpython3.12.so.1.0", "PyList_Append", false),
             (Native, "node", "v8::internal::Heap::Scavenge()", false),

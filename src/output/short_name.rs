@@ -49,6 +49,8 @@ fn short(name: &str) -> Option<String> {
     for letter in name.chars() {
         let is_outermost = starts.len() == 1;
         match letter {
+            // A receiver in Go: `sort.(*StringSlice).Less`.
+            '(' if is_outermost && previous == '.' => return None,
             '(' if is_outermost && !out.is_empty() => {
                 return (method_at > 0).then(|| out.split_off(type_at));
             }
@@ -121,6 +123,8 @@ mod tests {
             "a.b",
             "A<B.C(",
             ">.<",
+            "sort.(*StringSlice).Less",
+            "net/http.(*Server).Serve(int)",
         ] {
             assert_eq!(short(other), None, "{other}");
         }

@@ -17,7 +17,11 @@ const MAX_NAME_BYTES: usize = 4096;
 
 /// Patterns with the names of their groups.
 #[derive(Clone, Debug, Default)]
-pub struct GroupPatterns(Vec<GroupPattern>);
+pub struct GroupPatterns {
+    list: Vec<GroupPattern>,
+    /// The list as it was written.
+    text: String,
+}
 
 #[derive(Clone, Debug)]
 struct GroupPattern {
@@ -42,19 +46,28 @@ impl GroupPatterns {
     /// # Errors
     /// A pattern is malformed, or there are more than 64.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
-        let text = text.trim();
-        let text = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
-            Some((_, text)) => text,
-            None => text,
+        let trimmed = text.trim();
+        let comment = trimmed.strip_prefix('[');
+        let list = match comment.and_then(|text| text.split_once(']')) {
+            Some((_, list)) => list,
+            None => trimmed,
         };
-        let list = List::of(text)?;
+        let list = List::of(list)?;
         let groups = list.parts.iter();
         let groups = groups.map(|part| GroupPattern::parse(part, &list));
-        groups.collect::<Result<_, _>>().map(Self)
+        Ok(Self {
+            list: groups.collect::<Result<_, _>>()?,
+            text: text.to_owned(),
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
+    }
+
+    /// Returns the list as it was written.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Returns the group of a frame.
@@ -64,7 +77,7 @@ impl GroupPatterns {
             pattern,
             name,
             is_entry,
-        } in &self.0
+        } in &self.list
         {
             let frame = group.as_ref().map_or(frame, |group| &*group.name);
             let Some(captures) = pattern.captures(frame) else {

@@ -78,6 +78,36 @@ impl Selection {
         self.process.is_none() && !self.selects_samples_only()
     }
 
+    /// Returns the options of the command line that select the same, each with its value if it has one.
+    #[must_use]
+    pub(crate) fn options(&self) -> Vec<Vec<String>> {
+        let Self {
+            times,
+            process,
+            thread,
+            patterns,
+        } = self;
+        let seconds = |seconds: Option<f64>| seconds.map(|seconds| seconds.to_string());
+        let text = |patterns: &Patterns| (!patterns.is_empty()).then(|| patterns.text().to_owned());
+        let group = &patterns.group;
+        let group = (!group.is_empty()).then(|| group.text().to_owned());
+        let values = [
+            ("-from", seconds(times.from)),
+            ("-to", seconds(times.to)),
+            ("-process", process.clone()),
+            ("-thread", thread.clone()),
+            ("-include", text(&patterns.include)),
+            ("-exclude", text(&patterns.exclude)),
+            ("-fold", text(&patterns.fold)),
+            ("-group", group),
+        ];
+        let given = values.into_iter();
+        let given = given.filter_map(|(name, value)| Some(vec![name.to_owned(), value?]));
+        let own_code = patterns.just_my_code;
+        let own_code = own_code.then(|| vec!["-justmycode".to_owned()]);
+        given.chain(own_code).collect()
+    }
+
     /// Returns whether it selects by more than the process, which events do not have or have otherwise.
     #[must_use]
     pub fn selects_samples_only(&self) -> bool {

@@ -102,7 +102,11 @@ fn regex_of(pattern: &str) -> String {
 
 /// Patterns separated by `;`.
 #[derive(Clone, Debug, Default)]
-pub struct Patterns(Vec<Pattern>);
+pub struct Patterns {
+    list: Vec<Pattern>,
+    /// The list as it was written.
+    text: String,
+}
 
 impl Patterns {
     /// Parses a list of patterns. Empty ones are left out.
@@ -112,27 +116,35 @@ impl Patterns {
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let list = List::of(text)?;
         let patterns = list.parts.iter().map(|part| list.pattern(part));
-        patterns.collect::<Result<_, _>>().map(Self)
+        Ok(Self {
+            list: patterns.collect::<Result<_, _>>()?,
+            text: text.to_owned(),
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
+    }
+
+    /// Returns the list as it was written.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     pub(super) fn any(&self, name: &str) -> bool {
-        self.0.iter().any(|pattern| pattern.is_match(name))
+        self.list.iter().any(|pattern| pattern.is_match(name))
     }
 
     /// Returns which patterns match, as bits.
     pub(super) fn matches(&self, name: &str) -> u64 {
-        let patterns = self.0.iter().enumerate();
+        let patterns = self.list.iter().enumerate();
         let matched = patterns.filter(|(_, pattern)| pattern.is_match(name));
         matched.fold(0, |bits, (at, _)| bits | 1 << at)
     }
 
     /// Returns the bits of all patterns.
     pub(super) fn all(&self) -> u64 {
-        (0..self.0.len()).fold(0, |bits, at| bits | 1 << at)
+        (0..self.list.len()).fold(0, |bits, at| bits | 1 << at)
     }
 }
 

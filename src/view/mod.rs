@@ -7,6 +7,7 @@ mod diff;
 pub mod events;
 mod fitted;
 mod method;
+pub mod more;
 mod notices;
 mod opened;
 mod quality;
@@ -72,7 +73,7 @@ pub fn view_screen(
     screen: Screen,
     out: &mut impl Write,
 ) -> Result<(), ViewError> {
-    screen::print(&trace.summary, Some(&trace.path), "", screen, out).map_err(ViewError::Print)
+    screen::print(&trace.summary, Some(&trace.more), "", screen, out).map_err(ViewError::Print)
 }
 
 /// Prints the callers and callees of the methods whose names contain `pattern`, in any case: at most
@@ -88,7 +89,19 @@ pub fn view_method(
 ) -> Result<(), ViewError> {
     let mut method = method::MethodView::new(pattern);
     trace.each_stack(|line| method.push_line(line))?;
-    method.print(top, out).map_err(ViewError::Print)
+    method.print(top, out).map_err(ViewError::Print)?;
+    match quality::symbols_would_help(&trace.summary) {
+        false => Ok(()),
+        true => {
+            let command = trace.more.symbols();
+            writeln!(
+                out,
+                "\nmore names, from debug files: {}",
+                terminal(&command)
+            )
+            .map_err(ViewError::Print)
+        }
+    }
 }
 
 fn print(
@@ -99,7 +112,7 @@ fn print(
 ) -> io::Result<()> {
     let summary = &trace.summary;
     let Rows { top, full } = rows;
-    report::findings(summary, Some(&trace.path), out)?;
+    report::findings(summary, Some(&trace.more), out)?;
     report::summary(summary, out)?;
     let Some(path) = path else {
         return Ok(());
@@ -111,7 +124,7 @@ fn print(
         Ok(path) => report::hot_path(&path, summary.samples, out)?,
         Err(error) => writeln!(out, "\nNo hottest path: {error}")?,
     }
-    report::missing_symbols(summary, Some(&trace.path), out)?;
+    report::missing_symbols(summary, Some(&trace.more), out)?;
     let Stacks::Archive(archive) = &trace.stacks else {
         return Ok(());
     };

@@ -37,9 +37,64 @@ pub(super) fn print(notices: &[Notice], out: &mut impl Write) -> io::Result<()> 
     Ok(())
 }
 
+/// Returns the notice that changes most how the trace is read.
+pub(super) fn most_useful(notices: &[Notice]) -> Option<&Notice> {
+    notices.iter().min_by_key(|notice| rank(notice.kind))
+}
+
+/// What is missing in the trace comes first, then names that it lacks, and last what has no influence on
+/// what it shows.
+fn rank(kind: NoticeKind) -> u8 {
+    use NoticeKind as Kind;
+    match kind {
+        Kind::NoSamples
+        | Kind::RecordsLost
+        | Kind::Throttled
+        | Kind::DiskSpace
+        | Kind::SpoolFull
+        | Kind::SpoolCorrupt
+        | Kind::Recovered
+        | Kind::RecordingCorrupt
+        | Kind::Selection
+        | Kind::NotRunning
+        | Kind::OutsidePidNamespace => 0,
+        Kind::ScriptUnnamed
+        | Kind::JitUnsymbolized
+        | Kind::MemoryUnreadable
+        | Kind::MethodNamesUnreadable
+        | Kind::MethodNamesLost
+        | Kind::EventsMissing
+        | Kind::EventsLost
+        | Kind::EventsTruncated
+        | Kind::NoStackCopies
+        | Kind::NoCallers => 1,
+        Kind::CommandStillRuns
+        | Kind::NoHardwareCycles
+        | Kind::RingBuffersReduced
+        | Kind::SampleRateLowered
+        | Kind::DebugFilesNotSearched
+        | Kind::Imported => 3,
+        _ => 2,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_most_useful_notice_is_first() {
+        let kinds = [
+            NoticeKind::CommandStillRuns,
+            NoticeKind::SymbolsIncomplete,
+            NoticeKind::ScriptUnnamed,
+            NoticeKind::JitUnsymbolized,
+        ];
+        let notices = kinds.map(|kind| Notice::new(kind, "what", ""));
+        let first = most_useful(&notices).map(|notice| notice.kind);
+        assert_eq!(first, Some(NoticeKind::ScriptUnnamed));
+        assert_eq!(most_useful(&[]), None);
+    }
 
     #[test]
     fn counts_what_is_too_much_of_one_kind() {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::archive::{self, ViewError};
 use super::call_tree::{CallTree, CallTreeBuilder};
 use super::events;
+use super::more::More;
 use crate::findings;
 use crate::output::folded;
 use crate::output::sanitize::terminal;
@@ -19,8 +20,10 @@ const MAX_LISTED: usize = 10;
 
 /// A trace that views show.
 pub struct OpenTrace {
-    /// Path of its file, for commands.
+    /// Path of its file.
     pub(super) path: PathBuf,
+    /// Command lines that show more of the same.
+    pub(super) more: More,
     /// Its summary.
     pub summary: Summary,
     pub(super) stacks: Stacks,
@@ -43,6 +46,7 @@ impl OpenTrace {
         if selection.is_whole() {
             return Ok(Self {
                 path: path.to_owned(),
+                more: More::new(path, selection),
                 summary: whole,
                 stacks: Stacks::Archive(archive),
             });
@@ -88,6 +92,7 @@ impl OpenTrace {
         summary.findings = findings::find(&summary);
         Ok(Self {
             path: path.to_owned(),
+            more: More::new(path, selection),
             summary,
             stacks: Stacks::Trace(Box::new(trace)),
         })
@@ -103,6 +108,9 @@ impl OpenTrace {
         let mut summary = Summary::with_modules(trace, whole.modules.clone());
         summary.time_zero_ns = whole.time_zero_ns;
         summary.incomplete = whole.incomplete;
+        let pids: Vec<i32> = trace.processes.iter().map(|row| row.pid.0).collect();
+        let notices = &mut summary.quality.notices;
+        notices.retain(|notice| may_concern(notice, &pids));
         if selection.selects_samples_only() {
             let has_events = !whole.runtimes.is_empty();
             let what = "the selection is of samples: what .NET processes reported is left out";
@@ -110,7 +118,6 @@ impl OpenTrace {
             let notice = has_events.then(|| Notice::new(NoticeKind::Selection, what, remedy));
             summary.quality.notices.extend(notice);
         } else {
-            let pids: Vec<i32> = trace.processes.iter().map(|row| row.pid.0).collect();
             let runtimes = whole.runtimes.iter();
             let selected = runtimes.filter(|runtime| pids.contains(&runtime.pid));
             summary.runtimes = selected.cloned().collect();
@@ -162,6 +169,30 @@ impl OpenTrace {
         self.each_stack(|line| tree.push_line(line))?;
         Ok(tree.finish())
     }
+}
+
+/// Returns whether a notice may concern some of these processes: it does not name others only.
+fn may_concern(notice: &Notice, pids: &[i32]) -> bool {
+    use NoticeKind as Kind;
+    let is_about_processes = matches!(
+        notice.kind,
+        Kind::NotRunning
+            | Kind::CommandStillRuns
+            | Kind::MemoryUnreadable
+            | Kind::MethodNamesUnreadable
+            | Kind::MethodNamesLost
+            | Kind::EventsMissing
+            | Kind::EventsNotRequested
+            | Kind::EventsLost
+            | Kind::EventsTruncated
+            | Kind::JitUnsymbolized
+            | Kind::ScriptUnnamed
+    );
+    // A long list ends with dots, so that there may be others.
+    let numbers = notice.subject.split(|c: char| !c.is_ascii_digit());
+    let named: Vec<i32> = numbers.filter_map(|number| number.parse().ok()).collect();
+    let is_all = named.len() as u64 >= notice.count;
+    !is_about_processes || named.is_empty() || !is_all || named.iter().any(|pid| pids.contains(pid))
 }
 
 /// Drops what is not selected from a trace.

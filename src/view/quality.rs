@@ -9,6 +9,8 @@ use crate::trace::{
 
 /// Maximum number of files in the line about stacks.
 const MAX_DOUBTFUL: usize = 3;
+/// Part of the frames (1 in 10) without a name from which on it is worth a line how to get these.
+const MIN_UNRESOLVED: u64 = 10;
 
 /// Describes the quality of the trace in a line.
 pub(super) fn in_short(summary: &Summary) -> String {
@@ -42,6 +44,19 @@ pub(super) fn in_short(summary: &Summary) -> String {
         parts.push(format!("events: {events}"));
     }
     parts.join("; ")
+}
+
+/// Returns whether debug files would name a remarkable part of the frames.
+pub(super) fn symbols_would_help(summary: &Summary) -> bool {
+    let modules = summary.modules.iter();
+    let modules = modules.filter(|module| !module.has_symbols && module.build_id.is_some());
+    let unresolved = modules.map(|module| module.frames.unresolved);
+    let unresolved = unresolved.fold(0, u64::saturating_add);
+    let names = &summary.quality.names;
+    let all = [names.native, names.jit, names.ready_to_run, names.kernel];
+    let all = all.iter().flat_map(|kind| [kind.named, kind.unresolved]);
+    let all = all.fold(0, u64::saturating_add);
+    unresolved.saturating_mul(MIN_UNRESOLVED) >= all && unresolved > 0
 }
 
 pub(super) fn stacks(quality: &Quality, callers: Callers) -> String {

@@ -2,14 +2,14 @@
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
-use std::path::Path;
 
 use super::call_tree::MAX_NAME_BYTES;
 use super::code_rows::{self, CodeRow};
+use super::more::More;
 use super::{count, notices, quality, roles, screen};
-use crate::output::sanitize::{shell_word, terminal, truncate};
+use crate::output::sanitize::{terminal, truncate};
 use crate::output::summary::{ModuleSummary, Summary};
-use crate::trace::{CaptureInfo, FunctionKind};
+use crate::trace::{CaptureInfo, FunctionKind, NoticeKind};
 
 /// Maximum number of listed modules without symbols.
 const MAX_MISSING: usize = 10;
@@ -110,12 +110,10 @@ pub fn processes(summary: &Summary, top: usize, out: &mut impl Write) -> io::Res
 ///
 /// # Errors
 /// Returns the error of a failed write to `out`.
-pub fn findings(summary: &Summary, trace: Option<&Path>, out: &mut impl Write) -> io::Result<()> {
-    let trace = trace.map(|path| shell_word(&path.to_string_lossy()));
+pub fn findings(summary: &Summary, more: Option<&More>, out: &mut impl Write) -> io::Result<()> {
     for (number, finding) in (1..).zip(&summary.findings) {
         writeln!(out, "{number:>3}. {}", terminal(&finding.text))?;
-        let command = screen::command(finding, trace.as_deref());
-        if let Some(command) = command {
+        if let Some(command) = more.and_then(|more| more.about(finding)) {
             writeln!(out, "{}{}", screen::COMMAND, terminal(&command))?;
         }
     }
@@ -123,6 +121,23 @@ pub fn findings(summary: &Summary, trace: Option<&Path>, out: &mut impl Write) -
         true => Ok(()),
         false => writeln!(out),
     }
+}
+
+/// Says that there are no findings.
+pub(super) fn no_findings(summary: &Summary) -> &'static str {
+    match lacks_events(summary) {
+        false => "No findings: nothing exceeds a threshold.",
+        true => {
+            "No findings in the selected samples. Without -from, -to, -thread and patterns, there may \
+             be some about GC, locks, exceptions, ..."
+        }
+    }
+}
+
+/// Returns whether a selection of samples left out what .NET processes reported.
+pub(super) fn lacks_events(summary: &Summary) -> bool {
+    let mut notices = summary.quality.notices.iter();
+    notices.any(|notice| notice.kind == NoticeKind::Selection)
 }
 
 /// Prints the first `top` methods of the user's code, and threads.
@@ -234,7 +249,7 @@ fn is_caller_of_all(row: &CodeRow, samples: u64) -> bool {
 /// Returns the error of a failed write to `out`.
 pub fn missing_symbols(
     summary: &Summary,
-    trace: Option<&Path>,
+    trace: Option<&More>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let lacks_symbols =
@@ -266,11 +281,10 @@ pub fn missing_symbols(
     let Some(trace) = trace.filter(|_| has_build_id) else {
         return Ok(());
     };
-    let trace = shell_word(&trace.to_string_lossy());
     writeln!(
         out,
-        "            all of them, and symbolize this trace: perfcollect symbols {}",
-        terminal(&trace)
+        "            all of them, and symbolize this trace: {}",
+        terminal(&trace.symbols())
     )
 }
 

@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io::{self, Write};
-use std::path::Path;
 
 use super::fitted::fitted;
-use super::report::{percent, short};
-use super::{code_rows, count, quality};
+use super::more::More;
+use super::report::{no_findings, percent, short};
+use super::{code_rows, count, notices, quality};
 use crate::output::NameStyle;
-use crate::output::sanitize::{shell_word, terminal};
-use crate::output::summary::{Finding, REPORT, Summary, TRACE};
+use crate::output::sanitize::terminal;
+use crate::output::summary::{Finding, Summary};
 
 /// Smallest size that is used: a terminal may have no size.
 const MIN_SIZE: Size = Size {
@@ -36,9 +36,6 @@ const INDENT: &str = "     ";
 /// Start of the line with the command of a finding.
 pub(super) const COMMAND: &str = "     -> ";
 
-/// Line in place of findings.
-const NO_FINDINGS: &str = "No findings: nothing exceeds a threshold.";
-
 /// Size of a terminal, in characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
@@ -57,31 +54,31 @@ pub struct Screen {
     pub bold: bool,
 }
 
-/// Prints the answer that the trace gives, in the lines of a screen. `saved` says where the trace is;
-/// it may be empty.
+/// Prints the answer that the trace gives, in the lines of a screen. `more` has the command lines for
+/// the trace, if it is saved. `saved` says where it is; it may be empty.
 ///
 /// # Errors
 /// Returns the error of a failed write to `out`.
 pub fn print(
     summary: &Summary,
-    trace: Option<&Path>,
+    more: Option<&More>,
     saved: &str,
     screen: Screen,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let width = screen.size.width.max(MIN_SIZE.width) - 1;
     let height = screen.size.height.max(MIN_SIZE.height) - OTHER_LINES;
-    let mut lines = vec![headline(summary)];
+    let mut lines = headline_rows(summary, width);
+    let bold_rows = lines.len();
     lines.extend(processes(summary, width));
-    let trace = trace.map(|path| shell_word(&path.to_string_lossy()));
-    let mut end = ending(summary, trace.as_deref());
+    let mut end = ending(summary, more);
     end.extend((!saved.is_empty()).then(|| saved.to_owned()));
     // Paths and commands must be whole to be copied.
     let words = whole_words(width);
     let wrapped = |line: &String| textwrap::wrap(line, &words).len();
     let end_lines: usize = end.iter().map(wrapped).sum();
     let left = height.saturating_sub(lines.len() + end_lines);
-    let (findings, taken) = findings(&summary.findings, trace.as_deref(), width, left);
+    let (findings, taken) = findings(summary, more, width, left);
     lines.push(String::new());
     lines.extend(findings);
     // A blank line, the heading and a row at least.
@@ -94,9 +91,9 @@ pub fn print(
         // A command must be whole to be copied.
         let line = match line.starts_with(COMMAND) {
             true => line.clone(),
-            false => cut(line, width),
+            false => with_ellipsis(line, width),
         };
-        match screen.bold && row == 0 {
+        match screen.bold && row < bold_rows {
             true => writeln!(out, "\x1b[1m{line}\x1b[0m")?,
             false => writeln!(out, "{line}")?,
         }
@@ -122,6 +119,16 @@ fn cut(line: &str, width: usize) -> String {
         taken <= width
     };
     line.chars().take_while(fits).collect()
+}
+
+/// Returns the headline in one or two rows: what is selected is at its end.
+fn headline_rows(summary: &Summary, width: usize) -> Vec<String> {
+    let line = headline(summary);
+    let mut rows = textwrap::wrap(&line, whole_words(width)).into_iter();
+    let first = rows.next().map(Into::into).unwrap_or_default();
+    let rest: Vec<String> = rows.map(Into::into).collect();
+    let second = (!rest.is_empty()).then(|| format!("{INDENT}{}", rest.join(" ")));
+    [first].into_iter().chain(second).collect()
 }
 
 /// Returns how busy the CPUs were.
@@ -212,21 +219,28 @@ fn with_ellipsis(line: &str, width: usize) -> String {
 /// Returns the lines of the first findings, and the number of rows that they take: not many more than
 /// are left.
 fn findings(
-    findings: &[Finding],
-    trace: Option<&str>,
+    summary: &Summary,
+    more: Option<&More>,
     width: usize,
     left: usize,
 ) -> (Vec<String>, usize) {
+    let findings = &summary.findings;
     if findings.is_empty() {
-        return (vec![NO_FINDINGS.to_owned()], 1);
+        let lines = textwrap::wrap(no_findings(summary), whole_words(width));
+        let lines: Vec<String> = lines.into_iter().map(Into::into).collect();
+        let taken = lines.len();
+        return (lines, taken);
     }
     let budget = FINDING_LINES.min(left.saturating_sub(2));
     let (mut lines, mut taken) = (Vec::new(), 0);
     for (shown, finding) in findings.iter().enumerate() {
-        let new = finding_lines(shown + 1, finding, trace, width);
+        let new = finding_lines(shown + 1, finding, more, width);
         let rows: usize = new.iter().map(|line| rows(line, width)).sum();
         if taken + rows > budget && shown > 0 {
-            lines.push(format!("{INDENT}... and {} more", findings.len() - shown));
+            let hidden = findings.len() - shown;
+            let command = more.map(|more| format!(": {}", terminal(&more.findings())));
+            let command = command.unwrap_or_default();
+            lines.push(format!("{INDENT}... and {hidden} more{command}"));
             return (lines, taken + 1);
         }
         taken += rows;
@@ -238,7 +252,7 @@ fn findings(
 fn finding_lines(
     number: usize,
     finding: &Finding,
-    trace: Option<&str>,
+    more: Option<&More>,
     width: usize,
 ) -> Vec<String> {
     let text = format!("{number:>3}. {}", terminal(&finding.text));
@@ -246,7 +260,8 @@ fn finding_lines(
         .break_words(true)
         .subsequent_indent(INDENT);
     let lines = textwrap::wrap(&text, options).into_iter();
-    let command = command(finding, trace).map(|command| COMMAND.to_owned() + &terminal(&command));
+    let command = more.and_then(|more| more.about(finding));
+    let command = command.map(|command| COMMAND.to_owned() + &terminal(&command));
     lines.map(Into::into).chain(command).collect()
 }
 
@@ -255,17 +270,6 @@ fn whole_words<'a>(width: usize) -> textwrap::Options<'a> {
     textwrap::Options::new(width)
         .break_words(false)
         .word_splitter(textwrap::WordSplitter::NoHyphenation)
-}
-
-/// Returns the command line that shows more about a finding than the report.
-pub(super) fn command(finding: &Finding, trace: Option<&str>) -> Option<String> {
-    let trace = trace.filter(|_| finding.command != REPORT)?;
-    let words = finding.command.iter().map(|word| match &**word {
-        TRACE => trace.to_owned(),
-        word => shell_word(word),
-    });
-    let words: Vec<String> = words.collect();
-    Some(format!("perfcollect {}", words.join(" ")))
 }
 
 /// Returns the table of code: the user's, if there is any with a name.
@@ -305,24 +309,25 @@ fn code(summary: &Summary, rows: usize, width: usize) -> Vec<String> {
 }
 
 /// Returns the lines about quality, and how to see more.
-fn ending(summary: &Summary, trace: Option<&str>) -> Vec<String> {
+fn ending(summary: &Summary, more: Option<&More>) -> Vec<String> {
     let mut lines = vec![quality::in_short(summary)];
+    if let Some(more) = more
+        && quality::symbols_would_help(summary)
+    {
+        let command = terminal(&more.symbols()).into_owned();
+        lines.push(format!("more names, from debug files: {command}"));
+    }
     let notices = &summary.quality.notices;
-    if let Some(first) = notices.first() {
-        let more = match notices.len() {
+    if let Some(first) = notices::most_useful(notices) {
+        let others = match notices.len() {
             1 => String::new(),
             all => format!(
                 " (and {})",
                 count(all as u64 - 1, "more notice", "more notices")
             ),
         };
-        lines.push(format!("notice: {}{more}", short(&first.what)));
+        lines.push(format!("notice: {}{others}", short(&first.what)));
     }
-    if let Some(trace) = trace {
-        lines.push(format!(
-            "All of it: perfcollect view -full {}",
-            terminal(trace)
-        ));
-    }
+    lines.extend(more.map(|more| format!("All of it: {}", terminal(&more.all()))));
     lines
 }

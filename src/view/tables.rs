@@ -9,7 +9,6 @@ use super::table::{Cell, Table, TableFormat};
 use super::{OpenTrace, Rows, ViewError, code_rows, report, roles, runtime_tables};
 use crate::output::sanitize::json_text;
 use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
-use crate::trace::NoticeKind;
 
 /// Part of the samples (0.1 %) that a frame of the call tree has at least.
 const MIN_TREE_PART: f64 = 0.001;
@@ -86,11 +85,7 @@ pub fn print_table(
         }
         (kind, _) => table(trace, kind, rows)?,
     };
-    let notices = &trace.summary.quality.notices;
-    let is_of_samples = notices
-        .iter()
-        .any(|notice| notice.kind == NoticeKind::Selection);
-    if is_of_samples && kind.is_of_runtimes() {
+    if report::lacks_events(&trace.summary) && kind.is_of_runtimes() {
         return Err(ViewError::NotSelected { table: table.kind });
     }
     let shown = table.rows.len();
@@ -145,9 +140,9 @@ fn print_whole(
         }
         (ReportKind::Summary, _) => report::summary(summary, out),
         _ => {
-            report::findings(summary, Some(&trace.path), out)?;
+            report::findings(summary, Some(&trace.more), out)?;
             match summary.findings.is_empty() {
-                true => writeln!(out, "no findings: nothing is above a threshold"),
+                true => writeln!(out, "{}", report::no_findings(summary)),
                 false => Ok(()),
             }
         }

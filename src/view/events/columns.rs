@@ -29,6 +29,40 @@ impl Column {
     }
 }
 
+/// A table with one row for each of many things: collections, compilations.
+pub(super) struct LongTable<'a> {
+    columns: &'a [Column],
+    /// Maximum number of rows that are printed. The others are counted.
+    top: usize,
+    rows: usize,
+}
+
+impl<'a> LongTable<'a> {
+    /// Prints the headings.
+    pub(super) fn new(columns: &'a [Column], top: usize, out: &mut impl Write) -> io::Result<Self> {
+        headings(columns, out)?;
+        let rows = 0;
+        Ok(Self { columns, top, rows })
+    }
+
+    /// Prints the next row, if it is one of the first.
+    pub(super) fn row(&mut self, cells: &[String], out: &mut impl Write) -> io::Result<()> {
+        self.rows += 1;
+        match self.rows > self.top {
+            true => Ok(()),
+            false => print_row(self.columns, cells, out),
+        }
+    }
+
+    /// Prints the number of the others.
+    pub(super) fn end(self, out: &mut impl Write) -> io::Result<()> {
+        match self.rows.saturating_sub(self.top) {
+            0 => Ok(()),
+            more => writeln!(out, "... and {more} more: -top N, or -full"),
+        }
+    }
+}
+
 /// Prints the headings of a table.
 pub(super) fn headings(columns: &[Column], out: &mut impl Write) -> io::Result<()> {
     for line in [0, 1] {

@@ -103,6 +103,6 @@ pub(super) fn print(
     }
     match more {
         0 => Ok(()),
-        more => writeln!(out, "... and {more} more"),
+        more => writeln!(out, "... and {more} more: -top N, or -full"),
     }
 }

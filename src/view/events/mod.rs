@@ -153,6 +153,7 @@ pub fn print(
         .filter(|&pid| processes.is_selected(pid, process))
         .collect();
     losses::print(streams, summary, &pids, out).map_err(ViewError::Print)?;
+    let top = selection.top.unwrap_or(usize::MAX);
     let events = streams.iter().filter(|event| pids.contains(&event.process));
     match viewer {
         Viewer::Gc => {
@@ -163,9 +164,9 @@ pub fn print(
             {
                 losses::print_no_samples(&error, out).map_err(ViewError::Print)?;
             }
-            heaps.print(&processes, out)
+            heaps.print(&processes, top, out)
         }
-        Viewer::Jit => jit::print(events, &processes, out),
+        Viewer::Jit => jit::print(events, &processes, top, out),
         Viewer::Report | Viewer::CallTree | Viewer::Events => {
             list::print(events, selection, &processes, out)
         }

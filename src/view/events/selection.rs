@@ -15,7 +15,7 @@ pub struct EventSelection {
     pub filters: Vec<EventFilter>,
     /// Their part of the time.
     pub times: Times,
-    /// Maximum number of lines.
+    /// Maximum number of events, or of rows of a table with one for each collection or compilation.
     pub top: Option<usize>,
 }
 

@@ -20,6 +20,7 @@ fn print_heap(
     heap: &GcHistory,
     cpu: Option<&CpuTime>,
     processes: &Processes,
+    top: usize,
     out: &mut impl Write,
 ) -> io::Result<()> {
     if heap.rows.is_empty() {
@@ -106,11 +107,11 @@ fn print_heap(
     }
     print_rollup(&rows, out)?;
     let long = rows.iter().filter(|row| row.pause_ms() > LONG_PAUSE_MS);
-    print_collections("Pause > 200 Msec GC Events", long, processes, out)?;
+    print_collections("Pause > 200 Msec GC Events", long, processes, top, out)?;
     let full = rows.iter().filter(|row| row.collection.generation > 1);
-    print_collections("Gen 2 GC Events", full, processes, out)?;
-    print_collections("GC Events by Time", rows.iter(), processes, out)?;
-    print_generations(&rows, out)
+    print_collections("Gen 2 GC Events", full, processes, top, out)?;
+    print_collections("GC Events by Time", rows.iter(), processes, top, out)?;
+    print_generations(&rows, top, out)
 }
 
 fn ms(ns: u64) -> f64 {
@@ -164,11 +165,16 @@ impl Heaps {
         read
     }
 
-    pub(super) fn print(&self, processes: &Processes, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn print(
+        &self,
+        processes: &Processes,
+        top: usize,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         for (pid, (heap, cpu)) in &self.0 {
             processes.heading(*pid, out)?;
             let cpu = Some(cpu).filter(|cpu| cpu.total() > 0);
-            print_heap(heap, cpu, processes, out)?;
+            print_heap(heap, cpu, processes, top, out)?;
         }
         Ok(())
     }

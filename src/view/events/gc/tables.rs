@@ -6,7 +6,7 @@ use super::{mb, ms};
 use crate::dotnet::runtime_value;
 use crate::history::gc::{GcRow, HeapStats, INDUCED, INDUCED_NOT_FORCED, MAX_GENERATIONS, Rollup};
 use crate::view::events::Processes;
-use crate::view::events::columns::{Column, decimals, headings, print_row};
+use crate::view::events::columns::{Column, LongTable, decimals, headings, print_row};
 
 const KINDS: [&str; 3] = ["N", "B", "F"];
 
@@ -108,6 +108,7 @@ pub(super) fn print_collections<'a>(
     title: &str,
     rows: impl Iterator<Item = &'a GcRow<'a>>,
     processes: &Processes,
+    top: usize,
     out: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(out, "\n{title}")?;
@@ -120,7 +121,7 @@ pub(super) fn print_collections<'a>(
     if !has_samples {
         columns.remove(SAMPLES_COLUMN);
     }
-    headings(&columns, out)?;
+    let mut table = LongTable::new(&columns, top, out)?;
     for row in rows {
         let collection = row.collection;
         let stats = |bytes: fn(HeapStats) -> u64| {
@@ -151,15 +152,19 @@ pub(super) fn print_collections<'a>(
         if let Some(percent) = row.cpu_percent() {
             cells.insert(SAMPLES_COLUMN, decimals(percent, 1));
         }
-        print_row(&columns, &cells, out)?;
+        table.row(&cells, out)?;
     }
-    Ok(())
+    table.end(out)
 }
 
 /// Prints the generations after each collection.
-pub(super) fn print_generations(rows: &[GcRow<'_>], out: &mut impl Write) -> io::Result<()> {
+pub(super) fn print_generations(
+    rows: &[GcRow<'_>],
+    top: usize,
+    out: &mut impl Write,
+) -> io::Result<()> {
     writeln!(out, "\nGenerations after each GC")?;
-    headings(&GENERATIONS, out)?;
+    let mut table = LongTable::new(&GENERATIONS, top, out)?;
     for row in rows {
         let Some(stats) = row.collection.heap_stats else {
             continue;
@@ -183,9 +188,9 @@ pub(super) fn print_generations(rows: &[GcRow<'_>], out: &mut impl Write) -> io:
             stats.pinned.to_string(),
             stats.handles.to_string(),
         ]);
-        print_row(&GENERATIONS, &cells, out)?;
+        table.row(&cells, out)?;
     }
-    Ok(())
+    table.end(out)
 }
 
 /// Returns the collected generation, with the kind of collection and whether the program induced

@@ -21,7 +21,7 @@ fn heap(events: &[(u32, u64, i32, &[u32])]) -> GcHistory {
 fn printed(heap: &GcHistory) -> String {
     let processes = Processes::new(&Summary::new(&Trace::default()));
     let mut text = Vec::new();
-    print_heap(heap, None, &processes, &mut text).unwrap();
+    print_heap(heap, None, &processes, usize::MAX, &mut text).unwrap();
     String::from_utf8(text).unwrap()
 }
 

@@ -35,6 +35,7 @@ impl JitHistory {
 pub(super) fn print(
     events: impl Iterator<Item = RuntimeEvent>,
     processes: &Processes,
+    top: usize,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut histories: BTreeMap<Pid, JitHistory> = BTreeMap::new();
@@ -50,7 +51,7 @@ pub(super) fn print(
                 "no methods compiled, or their events were not requested (keyword jit, level verbose)"
             )?;
         } else {
-            tables::print(history, processes, processes.cpu_ms(*pid), out)?;
+            tables::print(history, processes, processes.cpu_ms(*pid), top, out)?;
         }
     }
     Ok(())

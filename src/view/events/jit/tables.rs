@@ -10,7 +10,7 @@ use crate::history::sum;
 use crate::output::sanitize::{terminal, truncate_with_ellipsis};
 use crate::view::count;
 use crate::view::events::Processes;
-use crate::view::events::columns::{Column, decimals, headings, print_row};
+use crate::view::events::columns::{Column, LongTable, decimals, headings, print_row};
 
 /// Maximum lengths of printed names, in bytes.
 const MAX_NAME_BYTES: usize = 200;
@@ -75,6 +75,7 @@ pub(super) fn print(
     history: &JitHistory,
     processes: &Processes,
     cpu_ms: Option<f64>,
+    top: usize,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut all = Total::default();
@@ -127,12 +128,13 @@ pub(super) fn print(
         ];
         print_row(&MODULES, &cells, out)?;
     }
-    print_methods(history, processes, out)
+    print_methods(history, processes, top, out)
 }
 
 fn print_methods(
     history: &JitHistory,
     processes: &Processes,
+    top: usize,
     out: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(out, "\nIndividual JIT Events")?;
@@ -141,7 +143,7 @@ fn print_methods(
     if !has_memory {
         columns.drain(MEMORY_COLUMNS);
     }
-    headings(&columns, out)?;
+    let mut table = LongTable::new(&columns, top, out)?;
     for method in &history.methods {
         let mut cells = vec![
             decimals(processes.ms(method.start), 3),
@@ -171,9 +173,9 @@ fn print_methods(
             terminal(&truncate_with_ellipsis(module, MAX_MODULE_BYTES)).into_owned(),
             terminal(&truncate_with_ellipsis(&method.name, MAX_NAME_BYTES)).into_owned(),
         ]);
-        print_row(&columns, &cells, out)?;
+        table.row(&cells, out)?;
     }
-    Ok(())
+    table.end(out)
 }
 
 fn ms(ns: u64) -> String {
