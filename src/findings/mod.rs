@@ -17,11 +17,15 @@ mod scene;
 mod thread_pool;
 mod work;
 
+use std::collections::BTreeMap;
+
 use crate::output::summary::{Finding, Summary};
 use scene::Scene;
 
 /// Maximum number of findings.
 const MAX_FINDINGS: usize = 20;
+/// Maximum number of findings of a rule about processes of the same program. The others are counted.
+const MAX_SAME: usize = 3;
 
 /// A rule: the findings that follow from a summary.
 type Rule = fn(&Scene<'_>) -> Vec<Finding>;
@@ -46,8 +50,40 @@ pub fn find(summary: &Summary) -> Vec<Finding> {
     let scene = Scene::new(summary);
     let mut all: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&scene)).collect();
     all.sort_by(|a, b| b.cost_cpus.total_cmp(&a.cost_cpus));
+    let mut all = without_repetition(all);
     all.truncate(MAX_FINDINGS);
     all
+}
+
+/// Keeps the first findings of a rule about processes of the same program. The last of them says how
+/// many there are.
+fn without_repetition(all: Vec<Finding>) -> Vec<Finding> {
+    let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let key = |finding: &Finding| (finding.rule.clone(), finding.subject.clone());
+    let mut kept = Vec::new();
+    for finding in all {
+        let count = counts.entry(key(&finding)).or_default();
+        *count += 1;
+        if *count <= MAX_SAME || finding.pid.is_none() {
+            kept.push(finding);
+        }
+    }
+    for finding in kept.iter_mut().rev() {
+        let more = counts.remove(&key(finding)).unwrap_or_default();
+        let more = more.saturating_sub(MAX_SAME);
+        if more > 0 && finding.pid.is_some() {
+            let (processes, program) = (plural(more), scene::shown(&finding.subject));
+            finding.text += &format!("; the same in {more} more {processes} of {program}");
+        }
+    }
+    kept
+}
+
+fn plural(processes: usize) -> &'static str {
+    match processes {
+        1 => "process",
+        _ => "processes",
+    }
 }
 
 #[cfg(test)]

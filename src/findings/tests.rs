@@ -212,3 +212,24 @@ fn processes_of_a_program_share_a_finding() {
     assert_eq!(found[1].figures["waited_ms"], 6000.0);
     assert_eq!((found[1].pid, &*found[1].subject), (None, "Shop"));
 }
+
+/// Workers of one program have the same trouble.
+#[test]
+fn the_same_in_many_processes_is_counted() {
+    let mut summary = summary(10_000.0, 1000, Work::default());
+    let first = summary.processes[0].clone();
+    let pids = 7..15;
+    summary.processes = pids
+        .map(|pid| ProcessSummary {
+            pid,
+            ..first.clone()
+        })
+        .collect();
+    let found = find(&summary);
+    assert_eq!(found.len(), MAX_SAME, "{found:?}");
+    let last = &found[MAX_SAME - 1].text;
+    assert!(
+        last.ends_with("; the same in 5 more processes of Shop"),
+        "{last}"
+    );
+}

@@ -36,6 +36,8 @@ const RUNTIME_LIBRARIES: [&str; 13] = [
 ];
 /// Programs that run others in a language of theirs.
 const INTERPRETERS: [&str; 3] = ["node", "nodejs", "python"];
+/// This program, which a capture of an idle machine sees most.
+const PERFCOLLECT: &str = env!("CARGO_PKG_NAME");
 /// Directories of the libraries of the system.
 const SYSTEM: [&str; 6] = [
     "/lib/",
@@ -101,7 +103,7 @@ impl OwnCode {
                     FunctionKind::Native => {
                         !module.is_empty()
                             && !module.starts_with('[')
-                            && module != "vdso"
+                            && !["vdso", PERFCOLLECT].contains(&module)
                             && !is_of_system(module)
                             && !is_runtime_library(module)
                             && !is_interpreter(module)
@@ -233,6 +235,7 @@ mod tests {
             (Native, "libpython3.12.so.1.0", "PyList_Append", false),
             (Native, "node", "v8::internal::Heap::Scavenge()", false),
             (Native, "node_exporter", "main.main", true),
+            (Native, "perfcollect", "perfcollect::main", false),
             (Jit, "jit", "JS:*total /srv/shop/cart.js:7:3", true),
             (Jit, "jit", "JS:~emit node:events:465:44", false),
             (Jit, "jit", "Builtin:ArrayMap", false),
