@@ -27,6 +27,7 @@ pub(super) fn write(trace: &Trace, names: NameStyle, out: &mut impl Write) -> io
         calls: &calls,
         names: &names,
         thread: String::new(),
+        head: Vec::new(),
         open: Vec::new(),
         path: Vec::new(),
         is_first: true,
@@ -47,6 +48,8 @@ struct Events<'a, W> {
     names: &'a [Vec<u8>],
     /// Fields of the events of the thread.
     thread: String,
+    /// Start of the events of calls, up to the name.
+    head: Vec<u8>,
     /// Nodes that have not ended, outermost first.
     open: Vec<u32>,
     path: Vec<u32>,
@@ -71,8 +74,11 @@ impl<W: Write> Events<'_, W> {
             self.close(begin, shared)?;
             // Readers may take a begin before an end of the same time.
             let begin = begin.saturating_add(1);
+            if shared < self.path.len() {
+                self.start_calls("B", begin)?;
+            }
             for at in shared..self.path.len() {
-                self.call("B", self.path[at], begin)?;
+                self.call(self.path[at])?;
             }
             std::mem::swap(&mut self.open, &mut self.path);
             end = time.max(begin.saturating_add(1));
@@ -82,36 +88,53 @@ impl<W: Write> Events<'_, W> {
 
     /// Ends all calls but the first ones.
     fn close(&mut self, time: u64, keep: usize) -> io::Result<()> {
+        if self.open.len() > keep {
+            self.start_calls("E", time)?;
+        }
         while self.open.len() > keep {
             if let Some(node) = self.open.pop() {
-                // Without the name, speedscope does not find the begin.
-                self.call("E", node, time)?;
+                self.call(node)?;
             }
         }
         Ok(())
     }
 
-    fn call(&mut self, phase: &str, node: u32, time: u64) -> io::Result<()> {
-        self.begin(phase)?;
+    /// Sets what the next calls begin or end with: many do at the same time.
+    fn start_calls(&mut self, phase: &str, time: u64) -> io::Result<()> {
+        self.head.clear();
+        let (thread, time) = (&self.thread, microseconds(time));
+        // Without the name, speedscope does not find the begin of an end.
+        write!(
+            self.head,
+            "{{\"ph\":\"{phase}\",{thread},\"ts\":{time},\"name\":"
+        )
+    }
+
+    fn call(&mut self, node: u32) -> io::Result<()> {
+        self.separate()?;
         let code = self.calls.nodes()[node as usize].1;
-        write!(self.out, ",\"ts\":{},\"name\":", microseconds(time))?;
+        self.out.write_all(&self.head)?;
         self.out.write_all(&self.names[code as usize])?;
         self.out.write_all(b"}")
     }
 
     /// Names the process or thread.
     fn metadata(&mut self, what: &str, name: &str) -> io::Result<()> {
-        self.begin("M")?;
-        write!(self.out, ",\"name\":\"{what}\",\"args\":{{\"name\":")?;
+        self.separate()?;
+        let thread = &self.thread;
+        write!(
+            self.out,
+            "{{\"ph\":\"M\",{thread},\"name\":\"{what}\",\"args\":{{\"name\":"
+        )?;
         json::string(self.out, name)?;
         self.out.write_all(b"}}")
     }
 
-    fn begin(&mut self, phase: &str) -> io::Result<()> {
-        if !std::mem::take(&mut self.is_first) {
-            self.out.write_all(b",\n")?;
+    fn separate(&mut self) -> io::Result<()> {
+        match std::mem::take(&mut self.is_first) {
+            true => Ok(()),
+            false => self.out.write_all(b",\n"),
         }
-        write!(self.out, "{{\"ph\":\"{phase}\",{}", self.thread)
     }
 }
 

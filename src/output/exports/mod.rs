@@ -25,7 +25,7 @@ mod speedscope;
 mod tracks;
 mod weights;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::Path;
 
 use flate2::Compression;
@@ -131,9 +131,11 @@ impl Export {
         match self.is_compressed {
             false => self.write_plain(trace, names, title, out),
             true => {
-                let mut out = GzEncoder::new(out, LEVEL);
+                // The encoder is slow with short writes.
+                let mut out = BufWriter::new(GzEncoder::new(out, LEVEL));
                 self.write_plain(trace, names, title, &mut out)?;
-                out.finish().map(drop)
+                let encoder = out.into_inner().map_err(IntoInnerError::into_error)?;
+                encoder.finish().map(drop)
             }
         }
     }
