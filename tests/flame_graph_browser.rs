@@ -29,6 +29,7 @@ window.addEventListener('load', function () {
   report.all = shown();
   report.root = width(frames().find(function (frame) { return name(frame) === 'all'; }));
   search('work50');
+  report.searched = document.getElementById('matched').getBoundingClientRect().bottom;
   report.matched = document.getElementById('matched').textContent;
   report.highlighted = frames().filter(function (frame) {
     return frame.querySelector('rect').getAttribute('fill') === 'rgb(230,0,230)';
@@ -41,6 +42,30 @@ window.addEventListener('load', function () {
   report.after = width(wanted);
   document.getElementById('unzoom').dispatchEvent(new MouseEvent('click', { bubbles: true }));
   report.back = shown();
+  var press = function (key) { window.dispatchEvent(new KeyboardEvent('keydown', { key: key })); };
+  press('ArrowDown');
+  var place = function (element) { return element.getBoundingClientRect(); };
+  var id = function (name) { return document.getElementById(name); };
+  report.rows = ['subtitle', 'details', 'legend'].map(function (name) { return place(id(name)).bottom; });
+  var rows = frames().map(function (frame) { return place(frame.querySelector('rect')); });
+  report.rows.push(Math.min.apply(null, rows.map(function (row) { return row.top; })));
+  report.lowest = Math.max.apply(null, rows.map(function (row) { return row.bottom; }));
+  report.height = place(document.documentElement).height;
+  var text = function () { return id('details').textContent; };
+  report.selected = [text()];
+  press('ArrowDown');
+  press('ArrowUp');
+  report.selected.push(text());
+  for (var pressed = 0; pressed < 20 && !/work/.test(text()); pressed++) press('ArrowDown');
+  report.selected.push(text());
+  press('ArrowRight');
+  report.neighbour = text();
+  press('ArrowLeft');
+  report.selected.push(text());
+  press('Enter');
+  report.pressed = shown();
+  press('Escape');
+  report.escaped = shown();
   document.documentElement.setAttribute('data-report', JSON.stringify(report));
 });
 "#;
@@ -154,4 +179,22 @@ fn search_and_zoom() {
     assert!(width("before") < width("root") * 0.5, "{report}");
     assert_eq!(width("after"), width("root"));
     assert_eq!(names(&report, "back"), all);
+
+    // The first view has the text about a frame, the legend and the root, one below the other.
+    let rows: Vec<f64> = serde_json::from_value(report["rows"].clone()).unwrap();
+    assert!(rows.is_sorted() && rows[3] < 120.0, "{rows:?}");
+    let searched = width("searched");
+    assert!(0.0 < searched && searched < rows[3], "{report}");
+    assert!(width("lowest") <= width("height"), "{report}");
+    // The keys go from the root to the largest callees, and to the next one.
+    let selected = names(&report, "selected");
+    assert!(selected[0].contains("all ("), "{selected:?}");
+    assert_eq!(selected[1], selected[0]);
+    assert!(selected[2].contains("work50"), "{selected:?}");
+    assert_ne!(report["neighbour"], *selected[2]);
+    assert_eq!(selected[3], selected[2]);
+    let pressed = names(&report, "pressed");
+    assert!(pressed.contains(&"work50".to_owned()), "{pressed:?}");
+    assert!(!pressed.contains(&"work30".to_owned()), "{pressed:?}");
+    assert_eq!(names(&report, "escaped"), all);
 }

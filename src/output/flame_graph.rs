@@ -1,6 +1,6 @@
 //! `flamegraph.svg`: a self-contained image with search and zoom.
 //!
-//! The root is at the bottom. The colour of a frame shows its kind of code.
+//! The root is at the top, where a browser opens the image. The colour of a frame shows its kind of code.
 
 use std::hash::BuildHasher;
 use std::io::{self, Write};
@@ -48,7 +48,19 @@ const BACKGROUND: Color = Color {
     b: 250,
 };
 
-const END: &[u8] = b"</svg>";
+/// Start of the part of the image that has the frames.
+const FRAMES: &str = "<svg id=\"frames\"";
+const END: &str = "</svg>";
+
+/// What the keys do, and where that is said.
+const KEYS: &str = include_str!("flame_graph_keys.js");
+const HINT: &str = "keys: arrows select, Enter zooms, Escape shows all, / searches";
+
+/// Height of the legend, between the text about the frame at the pointer and the frames.
+const LEGEND_HEIGHT: usize = 20;
+const LEGEND_Y: usize = 76;
+/// Baseline of the share that a search has found, below the button.
+const MATCHED_Y: usize = 44;
 
 /// Writes the flame graph of `trace` with the title `name`.
 ///
@@ -100,7 +112,7 @@ pub(super) fn write_trees(
     options.title = sanitize::folded(name);
     options.subtitle = Some(sanitize::folded(&subtitle(trace, depth)));
     options.bgcolors = Some(BackgroundColor::Flat(BACKGROUND));
-    options.direction = Direction::Straight;
+    options.direction = Direction::Inverted;
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.palette_map = Some(&mut palette);
     options.min_width = MIN_WIDTH_PERCENT;
@@ -112,9 +124,39 @@ pub(super) fn write_trees(
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, last_first, &mut svg)?;
 
-    out.write_all(svg.strip_suffix(END).unwrap_or(&svg))?;
+    let svg = String::from_utf8(svg).map_err(io::Error::other)?;
+    let (head, frames) = svg
+        .split_once(FRAMES)
+        .ok_or_else(|| io::Error::other("the image has no frames"))?;
+    out.write_all(with_room(head).as_bytes())?;
+    write!(out, "{FRAMES} y=\"{LEGEND_HEIGHT}\"")?;
+    out.write_all(frames.strip_suffix(END).unwrap_or(frames).as_bytes())?;
     write_legend(out)?;
-    out.write_all(END)
+    out.write_all(END.as_bytes())
+}
+
+/// Makes room for the legend in the part of the image before the frames, and shows the share that a
+/// search has found at the top.
+fn with_room(head: &str) -> String {
+    let height = head.split_once("height=\"").map(|(_, rest)| rest);
+    let height = height.and_then(|rest| rest.split('"').next()?.parse().ok());
+    let height: usize = height.unwrap_or_default();
+    let [old, new] = [height, height + LEGEND_HEIGHT];
+    // Of the image and of its background.
+    let head = head.replacen(
+        &format!("height=\"{old}\""),
+        &format!("height=\"{new}\""),
+        2,
+    );
+    let head = head.replacen(&format!(" {old}\""), &format!(" {new}\""), 1);
+    let Some((start, matched)) = head.split_once("<text id=\"matched\"") else {
+        return head;
+    };
+    let Some((place, rest)) = matched.split_once(" y=\"") else {
+        return head;
+    };
+    let (_, rest) = rest.split_once('"').unwrap_or_default();
+    format!("{start}<text id=\"matched\"{place} y=\"{MATCHED_Y}\"{rest}")
 }
 
 /// Stacks of the image.
@@ -169,28 +211,32 @@ fn subtitle(trace: &Trace, depth: usize) -> String {
     )
 }
 
-/// Writes the legend at the lower edge of the image, below the details.
+/// Writes the legend above the frames, and the keys that select and zoom.
 fn write_legend(out: &mut impl Write) -> io::Result<()> {
     // inferno shows its search at a tenth of full opacity, which is easy to miss.
     write!(
         out,
-        "<style type=\"text/css\">#search {{ opacity:0.7; }}</style>"
+        "<style type=\"text/css\">#search {{ opacity:0.7; }} .selected rect {{ stroke:black; }}</style>"
     )?;
+    write!(out, "<script><![CDATA[{KEYS}]]></script>")?;
     write!(out, r#"<g id="legend">"#)?;
     let mut x = 10;
     for (_, text, [r, g, b]) in LEGEND {
         write!(
             out,
-            r#"<rect x="{x}" y="100%" width="10" height="9" fill="rgb({r},{g},{b})" transform="translate(0,-12)"/>"#
+            r#"<rect x="{x}" y="{LEGEND_Y}" width="10" height="9" fill="rgb({r},{g},{b})"/>"#
         )?;
         let text_x = x + 14;
         write!(
             out,
-            r#"<text x="{text_x}" y="100%" dy="-4" style="font-size:10px">{text}</text>"#
+            r#"<text x="{text_x}" y="{LEGEND_Y}" dy="8" style="font-size:10px">{text}</text>"#
         )?;
         x = text_x + 6 * text.len() + 16;
     }
-    write!(out, "</g>")
+    write!(
+        out,
+        r#"<text x="{x}" y="{LEGEND_Y}" dy="8" style="font-size:10px" fill="rgb(110,110,110)">{HINT}</text></g>"#
+    )
 }
 
 /// Returns the colour of a category, made lighter or darker by a hash of the label.
