@@ -4,7 +4,8 @@ use super::count;
 use super::report::{percent, short};
 use crate::output::summary::Summary;
 use crate::trace::{
-    Callers, CaptureInfo, DoubtfulCode, Losses, NameCount, Nanos, ProcessEvents, Quality,
+    Callers, CaptureInfo, DoubtfulCode, Losses, NameCount, Nanos, NoticeKind, ProcessEvents,
+    Quality,
 };
 
 /// Maximum number of files in the line about stacks.
@@ -46,8 +47,12 @@ pub(super) fn in_short(summary: &Summary) -> String {
     parts.join("; ")
 }
 
-/// Returns whether debug files would name a remarkable part of the frames.
+/// Returns whether debug files would name a remarkable part of the frames, if servers may have them.
 pub(super) fn symbols_would_help(summary: &Summary) -> bool {
+    let mut notices = summary.quality.notices.iter();
+    if notices.any(|notice| notice.kind == NoticeKind::NoDebugFile) {
+        return false;
+    }
     let modules = summary.modules.iter();
     let modules = modules.filter(|module| !module.has_symbols && module.build_id.is_some());
     let unresolved = modules.map(|module| module.frames.unresolved);

@@ -231,19 +231,20 @@ fn findings(
         let taken = lines.len();
         return (lines, taken);
     }
-    let budget = FINDING_LINES.min(left.saturating_sub(2));
+    let budget = FINDING_LINES.min(left.saturating_sub(3));
     let (mut lines, mut taken) = (Vec::new(), 0);
     for (shown, finding) in findings.iter().enumerate() {
         let new = finding_lines(shown + 1, finding, more, width);
-        let rows: usize = new.iter().map(|line| rows(line, width)).sum();
-        if taken + rows > budget && shown > 0 {
+        let new_rows: usize = new.iter().map(|line| rows(line, width)).sum();
+        if taken + new_rows > budget && shown > 0 {
             let hidden = findings.len() - shown;
-            let command = more.map(|more| format!(": {}", terminal(&more.findings())));
-            let command = command.unwrap_or_default();
-            lines.push(format!("{INDENT}... and {hidden} more{command}"));
-            return (lines, taken + 1);
+            let command = more.map(|more| COMMAND.to_owned() + &terminal(&more.findings()));
+            taken += 1 + command.as_ref().map_or(0, |line| rows(line, width));
+            lines.push(format!("{INDENT}... and {hidden} more"));
+            lines.extend(command);
+            return (lines, taken);
         }
-        taken += rows;
+        taken += new_rows;
         lines.extend(new);
     }
     (lines, taken)
