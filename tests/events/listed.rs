@@ -80,7 +80,7 @@ pub(crate) fn expect_same_list(trace: &Path) {
         trace,
         &["-filter", "ExceptionType=InvalidOperation", "-top", "2"],
     );
-    let more = format!("... and {} more", thrown.len() - 2);
+    let more = format!("... and {} more: -top N, or -full", thrown.len() - 2);
     assert_eq!(top, [thrown[0].clone(), thrown[1].clone(), more]);
     assert!(lines(trace, &["-filter", "no such event"]).is_empty());
 
