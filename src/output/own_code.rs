@@ -89,12 +89,10 @@ impl OwnCode {
         let go = GoFiles::of(&trace.functions);
         let is_own = |function: &Function| {
             let module = function.module.trim();
-            let is_named = |name: &str| {
-                let is_stub =
-                    ROOTS.contains(&name) || name.ends_with(PLT) || name.starts_with(IL_STUB);
-                !name.trim().is_empty() && !is_stub
-            };
-            function.name.as_deref().is_some_and(is_named)
+            let name = function.name.as_deref().unwrap_or_default();
+            let is_stub = ROOTS.contains(&name) || name.ends_with(PLT) || name.starts_with(IL_STUB);
+            !name.trim().is_empty()
+                && !is_stub
                 && match function.kind {
                     FunctionKind::Kernel
                     | FunctionKind::Unmapped
@@ -107,13 +105,10 @@ impl OwnCode {
                             && !is_of_system(module)
                             && !is_runtime_library(module)
                             && !is_interpreter(module)
-                            && !function
-                                .name
-                                .as_deref()
-                                .is_some_and(|name| go.is_of_go(module, name))
+                            && !go.is_of_go(module, name)
                     }
                     FunctionKind::Jit | FunctionKind::ReadyToRun => {
-                        !is_framework(module) || function.name.as_deref().is_some_and(is_of_script)
+                        !is_framework(module) || is_of_script(name)
                     }
                 }
         };

@@ -186,3 +186,23 @@ pub enum NoticeKind {
     #[serde(other)]
     Unknown,
 }
+
+impl NoticeKind {
+    /// Returns whether the subject is one process or several.
+    pub(crate) fn is_about_processes(self) -> bool {
+        matches!(
+            self,
+            Self::NotRunning
+                | Self::CommandStillRuns
+                | Self::MemoryUnreadable
+                | Self::MethodNamesUnreadable
+                | Self::MethodNamesLost
+                | Self::EventsMissing
+                | Self::EventsNotRequested
+                | Self::EventsLost
+                | Self::EventsTruncated
+                | Self::JitUnsymbolized
+                | Self::ScriptUnnamed
+        )
+    }
+}

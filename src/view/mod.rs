@@ -90,17 +90,9 @@ pub fn view_method(
     let mut method = method::MethodView::new(pattern);
     trace.each_stack(|line| method.push_line(line))?;
     method.print(top, out).map_err(ViewError::Print)?;
-    match quality::symbols_would_help(&trace.summary) {
-        false => Ok(()),
-        true => {
-            let command = trace.more.symbols();
-            writeln!(
-                out,
-                "\nmore names, from debug files: {}",
-                terminal(&command)
-            )
-            .map_err(ViewError::Print)
-        }
+    match quality::how_to_name(&trace.summary, &trace.more) {
+        Some(line) => writeln!(out, "\n{line}").map_err(ViewError::Print),
+        None => Ok(()),
     }
 }
 

@@ -36,10 +36,8 @@ impl More {
             word => shell_word(word),
         });
         let selection = self.selection.iter();
-        let selection = selection.filter(|option| !own.iter().any(|word| *word == option[0]));
-        Some(Self::line(
-            words.chain(selection.flatten().map(|word| shell_word(word))),
-        ))
+        let selection = selection.filter(|option| !own.contains(&option[0]));
+        Some(line(words, selection.flatten()))
     }
 
     /// Shows all tables.
@@ -58,16 +56,20 @@ impl More {
     }
 
     fn of(&self, words: &[&str]) -> String {
-        let selection = self.selection.iter().flatten();
         let words = words.iter().map(|&word| word.to_owned());
         let words = words.chain([self.trace.clone()]);
-        Self::line(words.chain(selection.map(|word| shell_word(word))))
+        line(words, self.selection.iter().flatten())
     }
+}
 
-    fn line(words: impl Iterator<Item = String>) -> String {
-        let words: Vec<String> = words.collect();
-        format!("perfcollect {}", words.join(" "))
-    }
+/// Returns a command line of quoted words, and the words of options.
+fn line<'a>(
+    words: impl Iterator<Item = String>,
+    options: impl Iterator<Item = &'a String>,
+) -> String {
+    let options = options.map(|word| shell_word(word));
+    let words: Vec<String> = words.chain(options).collect();
+    format!("perfcollect {}", words.join(" "))
 }
 
 #[cfg(test)]

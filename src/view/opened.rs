@@ -173,26 +173,14 @@ impl OpenTrace {
 
 /// Returns whether a notice may concern some of these processes: it does not name others only.
 fn may_concern(notice: &Notice, pids: &[i32]) -> bool {
-    use NoticeKind as Kind;
-    let is_about_processes = matches!(
-        notice.kind,
-        Kind::NotRunning
-            | Kind::CommandStillRuns
-            | Kind::MemoryUnreadable
-            | Kind::MethodNamesUnreadable
-            | Kind::MethodNamesLost
-            | Kind::EventsMissing
-            | Kind::EventsNotRequested
-            | Kind::EventsLost
-            | Kind::EventsTruncated
-            | Kind::JitUnsymbolized
-            | Kind::ScriptUnnamed
-    );
     // A long list ends with dots, so that there may be others.
     let numbers = notice.subject.split(|c: char| !c.is_ascii_digit());
     let named: Vec<i32> = numbers.filter_map(|number| number.parse().ok()).collect();
     let is_all = named.len() as u64 >= notice.count;
-    !is_about_processes || named.is_empty() || !is_all || named.iter().any(|pid| pids.contains(pid))
+    !notice.kind.is_about_processes()
+        || named.is_empty()
+        || !is_all
+        || named.iter().any(|pid| pids.contains(pid))
 }
 
 /// Drops what is not selected from a trace.

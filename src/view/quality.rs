@@ -1,7 +1,9 @@
 //! The quality of a trace in words: stacks, names, losses, events.
 
 use super::count;
+use super::more::More;
 use super::report::{percent, short};
+use crate::output::sanitize::terminal;
 use crate::output::summary::Summary;
 use crate::trace::{
     Callers, CaptureInfo, DoubtfulCode, Losses, NameCount, Nanos, NoticeKind, ProcessEvents,
@@ -13,11 +15,9 @@ const MAX_DOUBTFUL: usize = 3;
 /// Part of the frames (1 in 10) without a name from which on it is worth a line how to get these.
 const MIN_UNRESOLVED: u64 = 10;
 
-/// Describes the quality of the trace in a line.
-pub(super) fn in_short(summary: &Summary) -> String {
-    let quality = &summary.quality;
-    let stacks = &quality.stacks;
-    let names = &quality.names;
+/// Returns the frames with and without a name, of all kinds of code.
+fn frames(summary: &Summary) -> NameCount {
+    let names = &summary.quality.names;
     let kinds = [
         names.kernel,
         names.native,
@@ -25,12 +25,18 @@ pub(super) fn in_short(summary: &Summary) -> String {
         names.ready_to_run,
         names.unmapped,
     ];
-    let named = kinds
-        .iter()
-        .map(|count| count.named)
-        .fold(0, u64::saturating_add);
-    let unresolved = kinds.iter().map(|count| count.unresolved);
-    let unresolved = unresolved.fold(0, u64::saturating_add);
+    let sum = |count: fn(&NameCount) -> u64| kinds.iter().map(count).fold(0, u64::saturating_add);
+    NameCount {
+        named: sum(|kind| kind.named),
+        unresolved: sum(|kind| kind.unresolved),
+    }
+}
+
+/// Describes the quality of the trace in a line.
+pub(super) fn in_short(summary: &Summary) -> String {
+    let quality = &summary.quality;
+    let stacks = &quality.stacks;
+    let NameCount { named, unresolved } = frames(summary);
     let mut parts = Vec::new();
     if stacks.rooted > 0 || stacks.truncated() > 0 {
         let complete = percent(stacks.rooted, stacks.samples());
@@ -47,21 +53,21 @@ pub(super) fn in_short(summary: &Summary) -> String {
     parts.join("; ")
 }
 
-/// Returns whether debug files would name a remarkable part of the frames, if servers may have them.
-pub(super) fn symbols_would_help(summary: &Summary) -> bool {
+/// Says how to get the names of a remarkable part of the frames, if servers may have them.
+pub(super) fn how_to_name(summary: &Summary, more: &More) -> Option<String> {
     let mut notices = summary.quality.notices.iter();
     if notices.any(|notice| notice.kind == NoticeKind::NoDebugFile) {
-        return false;
+        return None;
     }
     let modules = summary.modules.iter();
     let modules = modules.filter(|module| !module.has_symbols && module.build_id.is_some());
-    let unresolved = modules.map(|module| module.frames.unresolved);
-    let unresolved = unresolved.fold(0, u64::saturating_add);
-    let names = &summary.quality.names;
-    let all = [names.native, names.jit, names.ready_to_run, names.kernel];
-    let all = all.iter().flat_map(|kind| [kind.named, kind.unresolved]);
-    let all = all.fold(0, u64::saturating_add);
-    unresolved.saturating_mul(MIN_UNRESOLVED) >= all && unresolved > 0
+    let without = modules.map(|module| module.frames.unresolved);
+    let without = without.fold(0, u64::saturating_add);
+    let NameCount { named, unresolved } = frames(summary);
+    let all = named.saturating_add(unresolved);
+    let is_remarkable = without > 0 && without.saturating_mul(MIN_UNRESOLVED) >= all;
+    let line = || format!("more names, from debug files: {}", more.symbols());
+    is_remarkable.then(|| terminal(&line()).into_owned())
 }
 
 pub(super) fn stacks(quality: &Quality, callers: Callers) -> String {

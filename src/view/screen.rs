@@ -312,12 +312,7 @@ fn code(summary: &Summary, rows: usize, width: usize) -> Vec<String> {
 /// Returns the lines about quality, and how to see more.
 fn ending(summary: &Summary, more: Option<&More>) -> Vec<String> {
     let mut lines = vec![quality::in_short(summary)];
-    if let Some(more) = more
-        && quality::symbols_would_help(summary)
-    {
-        let command = terminal(&more.symbols()).into_owned();
-        lines.push(format!("more names, from debug files: {command}"));
-    }
+    lines.extend(more.and_then(|more| quality::how_to_name(summary, more)));
     let notices = &summary.quality.notices;
     if let Some(first) = notices::most_useful(notices) {
         let others = match notices.len() {

@@ -29,29 +29,23 @@ impl Column {
     }
 }
 
-/// A table with one row for each of many things: collections, compilations.
-pub(super) struct LongTable<'a> {
-    columns: &'a [Column],
-    /// Maximum number of rows that are printed. The others are counted.
+/// Rows of which the first ones are printed and the others are counted.
+#[derive(Debug)]
+pub(super) struct FirstRows {
     top: usize,
     rows: usize,
 }
 
-impl<'a> LongTable<'a> {
-    /// Prints the headings.
-    pub(super) fn new(columns: &'a [Column], top: usize, out: &mut impl Write) -> io::Result<Self> {
-        headings(columns, out)?;
-        let rows = 0;
-        Ok(Self { columns, top, rows })
+impl FirstRows {
+    /// Starts to count. The first `top` rows are printed.
+    pub(super) fn new(top: usize) -> Self {
+        Self { top, rows: 0 }
     }
 
-    /// Prints the next row, if it is one of the first.
-    pub(super) fn row(&mut self, cells: &[String], out: &mut impl Write) -> io::Result<()> {
+    /// Counts a row. Returns whether it is printed.
+    pub(super) fn take(&mut self) -> bool {
         self.rows += 1;
-        match self.rows > self.top {
-            true => Ok(()),
-            false => print_row(self.columns, cells, out),
-        }
+        self.rows <= self.top
     }
 
     /// Prints the number of the others.
@@ -60,6 +54,34 @@ impl<'a> LongTable<'a> {
             0 => Ok(()),
             more => writeln!(out, "... and {more} more: -top N, or -full"),
         }
+    }
+}
+
+/// A table with one row for each of many things: collections, compilations.
+pub(super) struct LongTable<'a> {
+    columns: &'a [Column],
+    rows: FirstRows,
+}
+
+impl<'a> LongTable<'a> {
+    /// Prints the headings.
+    pub(super) fn new(columns: &'a [Column], top: usize, out: &mut impl Write) -> io::Result<Self> {
+        headings(columns, out)?;
+        let rows = FirstRows::new(top);
+        Ok(Self { columns, rows })
+    }
+
+    /// Prints the next row, if it is one of the first.
+    pub(super) fn row(&mut self, cells: &[String], out: &mut impl Write) -> io::Result<()> {
+        match self.rows.take() {
+            true => print_row(self.columns, cells, out),
+            false => Ok(()),
+        }
+    }
+
+    /// Prints the number of the other rows.
+    pub(super) fn end(self, out: &mut impl Write) -> io::Result<()> {
+        self.rows.end(out)
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use uuid::Uuid;
 
+use super::columns::FirstRows;
 use super::{EventSelection, Processes, fields};
 use crate::dotnet::{decode, runtime_event_kind};
 use crate::nettrace::Value;
@@ -84,7 +85,7 @@ pub(super) fn print(
         out,
         "          ms      pid      tid  provider/event  fields"
     )?;
-    let (mut printed, mut more) = (0, 0);
+    let mut rows = FirstRows::new(selection.top.unwrap_or(usize::MAX));
     let times = selection.times.range(processes.start_ns);
     for event in events {
         if is_added_event(&event) || !times.contains(&event.time) {
@@ -94,15 +95,9 @@ pub(super) fn print(
         if !selection.has(&row) {
             continue;
         }
-        if selection.top.is_some_and(|top| printed >= top) {
-            more += 1;
-            continue;
+        if rows.take() {
+            row.print(processes, out)?;
         }
-        row.print(processes, out)?;
-        printed += 1;
     }
-    match more {
-        0 => Ok(()),
-        more => writeln!(out, "... and {more} more: -top N, or -full"),
-    }
+    rows.end(out)
 }
