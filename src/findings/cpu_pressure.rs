@@ -133,7 +133,7 @@ fn starved(
             .figure("waited_ms", program.waited_ms)
             .figure("got_cpus", got)
             .figure("asked_cpus", asked)
-            .more(&["report", TRACE, "-kind", "processes"])
+            .more(&["report", TRACE, "-kind", "threads"])
             // Work takes longer by as much as it waits, whatever the number of threads.
             .costing(missing / asked),
     )

@@ -93,11 +93,18 @@ impl<'a> GoFiles<'a> {
 
 /// Returns whether a function of a Go program is in a package of the standard library, or in none.
 fn is_standard(name: &str) -> bool {
-    // `crypto/sha256.block`, `sort.(*StringSlice).Less`, `type:.eq.net.Addr`; without a dot: assembly and C.
-    let Some((package, _)) = name.split_once('.') else {
+    // Receivers and type arguments name other packages.
+    let path = name.split(['(', '[']).next().unwrap_or(name);
+    if !path.contains('.') {
+        // Assembly or C.
         return true;
+    }
+    // `crypto/sha256.block`, `sort.(*StringSlice).Less`, `type:.eq.net.Addr`; but `go.uber.org/zap.Info`
+    let first = match path.split_once('/') {
+        Some((first, _)) => first,
+        None => path.split('.').next().unwrap_or(path),
     };
-    let first = package.split(['/', ':']).next().unwrap_or(package);
+    let first = first.split(':').next().unwrap_or(first);
     STANDARD.contains(&first)
 }
 
@@ -113,6 +120,8 @@ mod tests {
             "sort.(*StringSlice).Less",
             "slices.SortFunc[go.shape.[]shop.example/cart.Item]",
             "type:.eq.net/netip.Addr",
+            "type:.eq.net/netip.AddrPort",
+            "net/http.(*Server).Serve",
             "vendor/golang.org/x/net/idna.ToASCII",
             "memeqbody",
         ] {
@@ -125,6 +134,9 @@ mod tests {
             "github.com/x/sort.Sort",
             "myshop/runtime.Run",
             "sorting.Sort",
+            "go.uber.org/zap.Info",
+            "net.example/text.Parse",
+            "main.Map[go.shape.int,net/netip.Addr]",
         ] {
             assert!(!is_standard(name), "{name}");
         }
