@@ -17,10 +17,9 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let reported = findings.iter_mut().find(|finding| finding.pid == pid);
         let Some(reported) = reported else {
             let text = format!(
-                "throwing and catching exceptions takes {} of the CPU time of {}{}",
+                "throwing and catching exceptions takes {} of the CPU time of {}",
                 load.percent(),
-                load.program.name(),
-                load.behind()
+                load.program.name()
             );
             findings.push(load.finding("exceptions", EVIDENCE, text));
             continue;

@@ -186,15 +186,10 @@ impl WorkLoad<'_> {
         cpus(self.used_cpus)
     }
 
-    /// Names the method of the user's code behind the work.
-    pub(super) fn behind(&self) -> String {
-        self.program.behind(self.kind)
-    }
-
     /// Starts a finding about the work, with the method of the user's code behind it. `evidence` is
     /// where the summary counts it.
     pub(super) fn finding(&self, rule: &str, evidence: &str, mut text: String) -> Finding {
-        text.push_str(&self.behind());
+        text.push_str(&self.program.behind(self.kind));
         let finding = self.program.finding(rule, text);
         finding
             .from(evidence)

@@ -1,5 +1,7 @@
 use super::*;
-use crate::output::summary::{ProcessSummary, ProgramSummary, RuntimeSummary, Share, Work};
+use crate::output::summary::{
+    ProcessSummary, ProgramSummary, RuntimeSummary, Share, Work, WorkKind, WorkMethod,
+};
 use crate::trace::{CpuPressure, ProcessWaits, Trace};
 
 /// A process that used `cpu_ms` of ten seconds, with so many samples of each kind of work.
@@ -232,4 +234,25 @@ fn the_same_in_many_processes_is_counted() {
         last.ends_with("; the same in 5 more processes of Shop"),
         "{last}"
     );
+}
+
+/// A selection has samples of exceptions and no events.
+#[test]
+fn the_method_behind_work_is_named_once() {
+    let work = Work {
+        exceptions: 500,
+        ..Work::default()
+    };
+    let mut summary = summary(10_000.0, 1000, work);
+    summary.shares.work_methods = vec![WorkMethod {
+        pid: summary.processes[0].pid,
+        work: WorkKind::Exceptions,
+        name: "Shop.Validate()".into(),
+        module: "Shop".into(),
+        samples: 500,
+    }];
+    let found = find(&summary);
+    let thrown = found.iter().find(|found| found.rule == "exceptions");
+    let text = &thrown.unwrap().text;
+    assert_eq!(text.matches("of it by Shop.Validate").count(), 1, "{text}");
 }
