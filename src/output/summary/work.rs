@@ -106,6 +106,8 @@ const NOT_OPTIMIZED: u16 = 128;
 const TASK_RUN: u16 = 256;
 /// No kind of work: a thread of the thread pool waits for some.
 const POOL_WAIT: u16 = 512;
+/// No kind of work: what is below is work of the thread pool.
+const POOL_RUN: u16 = 1024;
 
 /// Kernel functions that handle page faults.
 const PAGE_FAULTS: [&str; 3] = ["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault"];
@@ -143,8 +145,14 @@ const TASK_RUNS: [&str; 2] = [
     "System.Threading.Tasks.Task.ExecuteEntry",
     "System.Threading.Tasks.Task.ExecuteWithThreadLocal",
 ];
-/// Start of .NET methods in which threads of the thread pool spin until there is work for them.
-const POOL_WAITS: [&str; 1] = ["System.Threading.LowLevelLifoSemaphore."];
+/// Starts of .NET methods in which threads of the thread pool spin until there is work for them. The
+/// JIT compiler inlines the first into the second.
+const POOL_WAITS: [&str; 2] = [
+    "System.Threading.LowLevelLifoSemaphore.",
+    "System.Threading.PortableThreadPool+WorkerThread.",
+];
+/// Start of .NET methods that run the work of the thread pool: what is below them does not wait for it.
+const POOL_RUNS: [&str; 1] = ["System.Threading.ThreadPoolWorkQueue.Dispatch"];
 /// Threads of the garbage collector.
 const GC_THREADS: [&str; 2] = [".NET Server GC", ".NET BGC"];
 /// Tier of methods that are compiled without optimization on request: a debug build.
@@ -184,6 +192,10 @@ impl StackWork {
             if kinds & TASK_RUN != 0 {
                 inherited &= !TASK_WAIT;
                 kinds &= !(TASK_WAIT | TASK_RUN);
+            }
+            if kinds & POOL_RUN != 0 {
+                inherited &= !POOL_WAIT;
+                kinds &= !(POOL_WAIT | POOL_RUN);
             }
             if let Some(function) = outermost {
                 entries.add(stack, parent, (function, own.is_some()));
@@ -259,10 +271,65 @@ fn flags(function: &Function) -> u16 {
             (&TASK_WAITS, TASK_WAIT),
             (&TASK_RUNS, TASK_RUN),
             (&POOL_WAITS, POOL_WAIT),
+            (&POOL_RUNS, POOL_RUN),
         ]
         .into_iter()
         .filter(|(prefixes, _)| starts(prefixes))
         .fold(0, |all, (_, flag)| all | flag),
         FunctionKind::Unmapped | FunctionKind::Marker | FunctionKind::Group => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Frame, FrameId, FunctionId};
+
+    /// Returns whether a stack of methods, root first, that ends in a native function spins.
+    fn spins(methods: &[&str], native: &str) -> bool {
+        let function = |name: &str, module: &str, kind| Function {
+            name: Some(name.into()),
+            start: None,
+            module: module.into(),
+            tier: None,
+            kind,
+            inlined: false,
+        };
+        let methods = methods
+            .iter()
+            .map(|name| function(name, "System.Private.CoreLib", FunctionKind::ReadyToRun));
+        let functions: Vec<Function> = methods
+            .chain([function(native, "libcoreclr.so", FunctionKind::Native)])
+            .collect();
+        let mut trace = Trace::default();
+        for index in 0..functions.len() as u32 {
+            trace.frame_functions.push(FunctionId(index));
+            trace.frames.push(Frame {
+                offset: 0,
+                functions: index..index + 1,
+            });
+        }
+        let stack = trace
+            .stacks
+            .intern((0..functions.len() as u32).map(FrameId));
+        trace.functions = functions;
+        let own_code = OwnCode::new(&trace, std::iter::empty());
+        StackWork::new(&trace, &own_code)
+            .kinds(stack)
+            .any(|kind| kind == WorkKind::Spinning)
+    }
+
+    #[test]
+    fn threads_without_work_do_not_spin_for_a_lock() {
+        let worker = "System.Threading.PortableThreadPool+WorkerThread.WorkerThreadStart()";
+        let semaphore = "System.Threading.LowLevelLifoSemaphore.Wait(int,bool)";
+        let dispatch = "System.Threading.ThreadPoolWorkQueue.Dispatch()";
+        let lock = "System.Threading.Lock.TryEnterSlow(int)";
+        let spin = SPIN_FUNCTIONS[0];
+        assert!(!spins(&[worker, semaphore], spin));
+        assert!(!spins(&[worker], spin), "the semaphore is inlined");
+        assert!(spins(&[worker, dispatch, lock], spin));
+        assert!(spins(&[lock], spin));
+        assert!(!spins(&[worker, dispatch, lock], "ThreadNative_Sleep"));
     }
 }
