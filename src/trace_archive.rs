@@ -24,10 +24,10 @@ const MAX_SUMMARY_VALUES: usize = 1 << 19;
 /// Limit of the folded stacks, in bytes: a capture of a minute with 120 000 samples has 120 MB. They are
 /// read line by line, so this bounds time, not memory.
 const MAX_FOLDED_BYTES: u64 = 1 << 30;
-/// Bytes of folded stacks by byte in the archive. Traces have 15 to 40.
-const MAX_FOLDED_RATIO: u64 = 512;
-/// Bytes of folded stacks that any archive may have.
-const MIN_FOLDED_LIMIT: u64 = 64 << 20;
+/// Bytes of folded stacks or events by byte in the archive. Traces have 5 to 40.
+const MAX_RATIO: u64 = 512;
+/// Bytes of folded stacks or events that any archive may have.
+const MIN_LIMIT: u64 = 64 << 20;
 
 /// A trace could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +150,7 @@ impl TraceArchive {
     pub(crate) fn folded(&self) -> Result<(impl Read + use<'_>, u64), TraceArchiveError> {
         let found = self.zip.entry(&format!("{}/{FOLDED}", self.directory));
         let packed = found.map_or(0, |entry| self.zip.packed_size(entry));
-        let limit = folded_limit(packed);
+        let limit = plausible_bytes(packed, MAX_FOLDED_BYTES);
         Ok((self.entry(FOLDED, limit)?, limit))
     }
 
@@ -167,10 +167,10 @@ fn open_file(path: &Path) -> Result<File, TraceArchiveError> {
     })
 }
 
-/// Returns the limit of folded stacks that take `packed` bytes in the archive.
-fn folded_limit(packed: u64) -> u64 {
-    let plausible = packed.saturating_mul(MAX_FOLDED_RATIO);
-    plausible.clamp(MIN_FOLDED_LIMIT, MAX_FOLDED_BYTES)
+/// Returns the limit of text or events that take `packed` bytes in the archive, at most `max`.
+pub(crate) fn plausible_bytes(packed: u64, max: u64) -> u64 {
+    let plausible = packed.saturating_mul(MAX_RATIO);
+    plausible.clamp(MIN_LIMIT, max)
 }
 
 /// Returns the directory of perfcollect's entries, after a check that all names are harmless.
@@ -318,12 +318,12 @@ mod tests {
     #[test]
     fn folded_stacks_unpack_to_what_is_plausible() {
         for (packed, limit) in [
-            (0, MIN_FOLDED_LIMIT),
+            (0, MIN_LIMIT),
             (1 << 20, 1 << 29),
             (3 << 20, MAX_FOLDED_BYTES),
             (u64::MAX, MAX_FOLDED_BYTES),
         ] {
-            assert_eq!(folded_limit(packed), limit);
+            assert_eq!(plausible_bytes(packed, MAX_FOLDED_BYTES), limit);
         }
     }
 

@@ -43,7 +43,7 @@ pub(super) enum Action {
     ///
     /// Returns when the capture has started. `perfcollect stop NAME`, or -collectsec, stops the capture and writes the
     /// files that `collect` writes.
-    #[command(after_help = START_EXAMPLES)]
+    #[command(help_template = EXAMPLES_FIRST, after_help = START_EXAMPLES)]
     Start(CollectOptions),
     /// Stop a background capture and write its trace, also if it was killed
     ///
@@ -64,6 +64,10 @@ pub(super) enum Action {
     SymbolsWorker,
 }
 
+/// Help of a command: the examples before the options.
+pub(super) const EXAMPLES_FIRST: &str =
+    "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
+
 const START_EXAMPLES: &str = "EXAMPLES\n  \
     perfcollect start incident\n  \
     perfcollect start web -pid 1234 -collectsec 600\n  \
@@ -74,7 +78,7 @@ const START_EXAMPLES: &str = "EXAMPLES\n  \
 /// Writes NAME.trace.zip and NAME.nettrace for PerfView and NAME.flamegraph.svg for a browser. Samples the whole system
 /// unless -pid or a command is given. Ctrl-C, SIGTERM, -collectsec or -maxsize stops the capture.
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  \
+#[command(help_template = EXAMPLES_FIRST, after_help = "EXAMPLES\n  \
     perfcollect collect incident -collectsec 10\n  \
     perfcollect collect web -pid 1234\n  \
     perfcollect collect run -- dotnet app.dll")]
@@ -114,7 +118,7 @@ pub(super) struct CollectOptions {
     ///
     /// Counts the temporary files and an estimate of the trace that is made of them, which is mostly smaller. A bare
     /// number is bytes.
-    #[arg(long, value_name = "SIZE", value_parser = file_size)]
+    #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = file_size)]
     pub(super) maxsize: Option<u64>,
     /// Sampling frequency in Hz, per busy CPU
     #[arg(
@@ -129,17 +133,17 @@ pub(super) struct CollectOptions {
     /// Size of the ring buffer of each CPU, such as 4M; a larger one loses fewer samples
     ///
     /// Bytes with K, M or G, else pages. By default the buffer holds 200 ms of samples, with at most 512 MiB for all CPUs.
-    #[arg(long, value_name = "SIZE", value_parser = buffer_bytes)]
+    #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = buffer_bytes)]
     pub(super) buffersize: Option<usize>,
     /// How to unwind user stacks, as perf's --call-graph
     ///
     /// auto: by unwind information in a copy of the stack, else by frame pointers. fp: by frame pointers only, which is
     /// cheapest but misses callers of code without them. dwarf[,BYTES]: by unwind information only, in a copy of at most
     /// BYTES.
-    #[arg(long, value_name = "auto|fp|dwarf[,BYTES]", default_value = "auto", value_parser = call_graph)]
+    #[arg(hide_short_help = true, long, value_name = "auto|fp|dwarf[,BYTES]", default_value = "auto", value_parser = call_graph)]
     pub(super) callgraph: CallGraph,
     /// Sample CPU cycles instead of CPU time, if the CPU has the counter
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(super) hwevents: bool,
     /// Set by `start`
     #[arg(long, hide = true)]
@@ -173,7 +177,7 @@ pub(super) struct AnyhowOptions {
 #[command(next_help_heading = "Symbols")]
 pub(super) struct SymbolOptions {
     /// Count inlined functions as part of the functions that contain them
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(super) noinline: bool,
     /// Search DIR first for debug files, or `download` missing ones from servers; repeatable
     #[arg(long, value_name = "DIR|download", value_parser = PathBufValueParser::new().try_map(SymbolsFrom::parse))]
@@ -211,13 +215,18 @@ pub(super) struct OutputOptions {
     /// Show .NET methods as Type.Method, without namespace and parameters, in the flame graph
     ///
     /// The entry stacks.folded of the trace has the short names, too. The summary keeps the full names.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(super) shortnames: bool,
     /// Trace files to write: zip (NAME.trace.zip), nettrace (NAME.nettrace)
-    #[arg(long, value_name = "zip,nettrace", default_value = "zip,nettrace")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "zip,nettrace",
+        default_value = "zip,nettrace"
+    )]
     pub(super) format: Formats,
     /// Also write NAME.perf.data and NAME.perf.symbols for perf report and samply
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(super) perfdata: bool,
 }
 
@@ -269,7 +278,7 @@ pub(super) struct RecordingOptions {
 }
 
 /// Convert a perf.data recording, from this machine or another, to a trace.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(mut_arg("recording", |recording| recording.long_help(
     "Recording to read, or - for standard input\n\n\
      A perf.data file or directory, the NAME.trace.zip of Microsoft's perfcollect script, the text that \
@@ -364,6 +373,20 @@ pub(super) struct ViewOptions {
     pub(super) filter: Vec<EventFilter>,
     #[command(flatten)]
     pub(super) selection: SelectionOptions,
+}
+
+impl CollectOptions {
+    /// Returns an error message if the name is one of several process ids, as `-p $(pgrep app)` gives.
+    pub(super) fn pid_as_name(&self) -> Option<String> {
+        let name = self.name.as_ref()?.to_str()?;
+        let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+        (is_number && !self.pid.is_empty()).then(|| {
+            format!(
+                "the NAME {name} looks like a process id: several are -pid A,B, as of `pgrep -d, app`; for a capture of this \
+                 name, -o {name}"
+            )
+        })
+    }
 }
 
 impl ViewOptions {

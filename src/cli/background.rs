@@ -8,7 +8,7 @@
 //! ```
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,18 +21,27 @@ use thiserror::Error;
 use super::OneLine;
 use super::arguments::{CollectOptions, RecoverOptions};
 use super::named;
+use super::opened;
+use super::outputs::status_of;
 use super::progress::{Reporter, WORK};
 use super::recover::{self, RecoverError};
+use super::screen;
 use crate::output::file::OutputError;
 use crate::output::message_file::MessageFile;
 use crate::output::sanitize::shell_word;
 use crate::output::spool_file::{SpoolFile, SpoolFileError, spool_path};
+use crate::selection::Selection;
+use crate::view::screen::Screen;
+use crate::view::{self, OpenTrace};
 
 /// Interval of checks for the next state.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Prefixes of the first message of a capture, and of its error.
 pub(super) const STARTED: &str = "Collection started";
 pub(super) const FAILED: &str = "perfcollect: ";
+/// Prefixes of the message before the report, and of its last line.
+pub(super) const STOPPED: &str = "...STOPPED";
+pub(super) const SAVED: &str = "Trace saved to ";
 
 /// Starts of what a capture writes last if it has no memory, and of the lines before.
 pub(super) const ENDED: &str = "it ended before its trace was written";
@@ -111,7 +120,9 @@ pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), 
 /// Stops a capture and waits for its trace. Recovers a killed capture.
 ///
 /// All stops of one capture wait and print the same: each has the messages open, which the first removes.
-pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
+///
+/// Returns the exit status.
+pub(super) fn stop(options: &RecoverOptions) -> Result<u8, BackgroundError> {
     let reporter = Reporter::new(options.results.quiet || options.results.json);
     let messages = MessageFile::open(&options.name)?;
     let messages = messages.as_ref();
@@ -145,11 +156,11 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
                 if let Some(why) = failure_of(messages)? {
                     eprintln!("the capture failed: {}", OneLine(&why));
                 }
-                recover::run(options)?;
+                let status = recover::run(options)?;
                 if let Some(messages) = messages {
                     let _ = messages.remove();
                 }
-                return Ok(());
+                return Ok(status);
             }
         }
     }
@@ -188,11 +199,11 @@ fn failure_of(messages: Option<&MessageFile>) -> Result<Option<String>, Backgrou
     Ok(has_failed.then(|| failure_text(&text)))
 }
 
-/// Prints the messages of a background capture.
-fn relay(options: &RecoverOptions, messages: Option<&MessageFile>) -> Result<(), BackgroundError> {
+/// Prints the messages of a background capture. Returns the exit status.
+fn relay(options: &RecoverOptions, messages: Option<&MessageFile>) -> Result<u8, BackgroundError> {
     // A foreground capture has printed them itself.
     let Some(messages) = messages else {
-        return Ok(());
+        return Ok(0);
     };
     let text = messages.read().map_err(BackgroundError::Read)?;
     let _ = messages.remove();
@@ -200,11 +211,26 @@ fn relay(options: &RecoverOptions, messages: Option<&MessageFile>) -> Result<(),
     if last_line(&text).starts_with(FAILED) {
         return Err(failure(&text));
     }
+    // There is none if only the event stream was wanted.
+    let trace = opened::open(&options.name, &Selection::default()).ok();
     if !options.results.quiet {
         let text = without_work(&text);
-        let _ = io::stdout().write_all(text.as_bytes());
+        let shown = screen::of(io::stdout())
+            .zip(trace.as_ref())
+            .and_then(|(screen, trace)| on_screen(trace, &text, screen));
+        let _ = super::print(shown.as_deref().unwrap_or(text.as_bytes()));
     }
-    Ok(())
+    Ok(trace.map_or(0, |trace| status_of(&trace.summary.quality)))
+}
+
+/// Returns the messages with the first screen in place of the report. `None` if they have no report.
+fn on_screen(trace: &OpenTrace, messages: &str, screen: Screen) -> Option<Vec<u8>> {
+    let stopped = messages.find(STOPPED)?;
+    let (before, report) = messages.split_at(stopped + messages[stopped..].find('\n')? + 1);
+    let saved = report.lines().rev().find(|line| line.starts_with(SAVED))?;
+    let mut text = before.as_bytes().to_vec();
+    view::view_screen(trace, saved, screen, &mut text).ok()?;
+    Some(text)
 }
 
 /// Removes the lines of progress, each with the line end before it.

@@ -7,13 +7,14 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
+use textwrap::core::display_width;
 
 use super::OneLine;
 use super::screen;
 use crate::machine::{self, ProcError};
-use crate::output::sanitize::truncate_with_ellipsis;
 use crate::output::summary::program_of;
 use crate::trace::Pid;
+use crate::view::fitted::with_ellipsis;
 
 /// Time in which CPU use is measured.
 const MEASURED: Duration = Duration::from_millis(1000);
@@ -23,6 +24,8 @@ const SHOWN: usize = 12;
 const WIDTH: usize = 80;
 /// Width of the columns before the command line.
 const COLUMNS: usize = 35;
+/// Width of the column of programs.
+const PROGRAM: usize = 15;
 /// Seconds of the capture.
 const SECONDS: &str = "10";
 
@@ -46,15 +49,13 @@ pub(super) fn ask() -> Result<Option<Vec<OsString>>, ProcError> {
     let mut text = String::from("  #   CPUs      PID  PROGRAM          COMMAND\n");
     for (number, row) in (1..).zip(&rows) {
         let program = program_of(&row.name, &row.command_line);
-        let program = OneLine(&truncate_with_ellipsis(program, 15)).to_string();
+        let program = with_ellipsis(&OneLine(program).to_string(), PROGRAM);
+        let padding = " ".repeat(PROGRAM.saturating_sub(display_width(&program)));
         let command = OneLine(&row.command_line).to_string();
-        let command: String = command
-            .chars()
-            .take(width.saturating_sub(COLUMNS + 1))
-            .collect();
+        let command = with_ellipsis(&command, width.saturating_sub(COLUMNS + 1));
         let Busy { pid, cpus, .. } = row;
         text += &format!(
-            "{number:>3}  {cpus:>5.2}  {:>7}  {program:<15}  {command}\n",
+            "{number:>3}  {cpus:>5.2}  {:>7}  {program}{padding}  {command}\n",
             pid.0
         );
     }
@@ -62,7 +63,7 @@ pub(super) fn ask() -> Result<Option<Vec<OsString>>, ProcError> {
         text += "     no process uses CPU time now\n";
     }
     text += &format!(
-        "Capture which one for {SECONDS} s? Number, m for the whole machine, or Enter for none: "
+        "Capture which one for {SECONDS} s? Number, PID or name, m for the whole machine, Enter for none: "
     );
     let _ = super::print(text.as_bytes());
     let _ = io::stdout().flush();
@@ -71,14 +72,15 @@ pub(super) fn ask() -> Result<Option<Vec<OsString>>, ProcError> {
     let _ = io::stdin().lock().read_line(&mut answer);
     let target = match answer.trim() {
         "m" | "M" => Vec::new(),
-        number => {
-            let number = number.parse().ok().filter(|number| *number > 0);
-            let row = number.and_then(|number: usize| rows.get(number - 1));
-            let Some(row) = row else {
-                return Ok(None);
-            };
-            vec!["-pid".into(), row.pid.0.to_string().into()]
-        }
+        "" => return Ok(None),
+        answer => match answer.parse::<usize>() {
+            Ok(number) => {
+                let row = number.checked_sub(1).and_then(|at| rows.get(at));
+                let pid = row.map_or_else(|| answer.to_owned(), |row| row.pid.0.to_string());
+                vec!["-pid".into(), pid.into()]
+            }
+            Err(_) => vec!["-n".into(), answer.into()],
+        },
     };
     let words = ["perfcollect", "collect"].map(OsString::from).into_iter();
     let limit = ["-collectsec", SECONDS].map(OsString::from);

@@ -33,10 +33,8 @@ impl CaptureFiles {
         let events = match with_events {
             true => EventDirectory::new(name).map(|directory| Some(Arc::new(directory))),
             false => {
-                if let Ok(Some(stale)) = EventDirectory::open(name) {
-                    // If this fails, a later capture that needs the path reports it.
-                    let _ = stale.remove();
-                }
+                // If this fails, a later capture that needs the path reports it.
+                let _ = EventDirectory::remove_stale(name);
                 Ok(None)
             }
         };

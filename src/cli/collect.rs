@@ -1,12 +1,13 @@
 //! `perfcollect collect NAME`.
 
+use std::ffi::CStr;
 use std::io;
 use std::sync::Arc;
 
 use thiserror::Error;
 
 use super::arguments::CollectOptions;
-use super::background::STARTED;
+use super::background::{STARTED, STOPPED};
 use super::capture_files::CaptureFiles;
 use super::event_options::Plan;
 use super::log;
@@ -28,6 +29,8 @@ use crate::perf::{Clock, SamplingRequest};
 use crate::symbolize;
 use crate::trace::{Notice, NoticeKind, Pid};
 
+/// Name of the process of a background capture.
+const PROCESS_NAME: &CStr = c"perfcollect";
 /// Address space that a capture and its end need on most systems, in bytes.
 const ENOUGH_ADDRESS_SPACE: u64 = 1 << 30;
 
@@ -58,11 +61,13 @@ pub(super) enum CollectError {
     Profile(#[from] ProfileError),
 }
 
-/// Captures and writes a trace. Returns the exit status: that of the command, if it ended.
+/// Captures and writes a trace. Returns the exit status: that of the command, if it ended the capture.
 pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
     if options.background {
         // Closing the terminal, or Ctrl-C in it, must not stop the capture.
         let _ = rustix::process::setsid();
+        // It was executed as /proc/self/exe.
+        let _ = rustix::thread::set_name(PROCESS_NAME);
     }
     let signals = Signals::install().map_err(CollectError::Signals)?;
     let plan = options.events.plan()?;
@@ -120,7 +125,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         let _ = working.remove();
     })?;
     reporter.end();
-    reporter.say(&format!("...STOPPED ({}).", stopped.end()));
+    reporter.say(&format!("{STOPPED} ({}).", stopped.end()));
     let restricted_later = match options.names.download() {
         true => "after the downloads".into(),
         false => sandbox::enter(&[name], &[]),
@@ -162,12 +167,12 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         beside_command: !options.command.is_empty(),
         settings: &settings,
     };
-    let status = match &capture.end {
-        End::Command(end) => end.exit_status(),
-        _ => 0,
+    let of_command = match &capture.end {
+        End::Command(end) => Some(end.exit_status()),
+        _ => None,
     };
-    wanted.make(capture, &signals)?;
-    Ok(status)
+    let status = wanted.make(capture, &signals)?;
+    Ok(of_command.unwrap_or(status))
 }
 
 fn request(
@@ -227,7 +232,11 @@ fn greeting(request: &CaptureRequest, background: bool) -> String {
     };
     let size = match request.limit.is_none() || request.disk.is_notable() {
         true if request.disk.has_limit() => {
-            format!(" It also stops before its files need {}.", request.disk)
+            let also = match limit.is_empty() && key.is_empty() {
+                true => "It stops",
+                false => "It also stops",
+            };
+            format!(" {also} before its files need {}.", request.disk)
         }
         _ => String::new(),
     };
@@ -258,6 +267,9 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
                          higher -freq"
                     .into(),
             },
+            Target::Command(_) if !matches!(capture.end, End::Command(_)) => {
+                "the command was waiting or ran too briefly; capture for longer, or use a higher -freq".into()
+            }
             Target::Command(_) => format!(
                 "the command ended before the first tick of the clock ({:.1} ms); use a higher -freq",
                 info.period_ns as f64 / 1e6

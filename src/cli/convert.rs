@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::arguments::ConvertOptions;
+use super::arguments::{ConvertOptions, RecordingOptions};
 use super::convert_error::ConvertError;
 use super::convert_export::ExportRequest;
 use super::convert_trace;
 use super::log::{LogLines, Runtimes};
+use super::named;
+use super::opened;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::recorded::RecordedRequest;
@@ -21,11 +23,19 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     let signals = Arc::new(Signals::install().map_err(ConvertError::Signals)?);
     // Each file with code stays open until it is symbolized.
     capture::raise_limits();
+    let options = &ConvertOptions {
+        source: RecordingOptions {
+            recording: opened::source_of(&options.source.recording),
+            ..options.source.clone()
+        },
+        ..options.clone()
+    };
     let source = &options.source;
     let output = options
         .output
         .clone()
         .unwrap_or_else(|| default_name(options));
+    let output = named::without_suffix(&output);
     let export = ExportRequest::of(options, &output)?;
     let is_itself = match &export {
         Some(export) => export.is_file(&source.recording),
@@ -95,7 +105,8 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         Source::Recording(opened) => {
             let (capture, _siblings) = request.capture(*opened, &mut reporter)?;
             let wanted = outputs(&reporter, options.names.download());
-            Ok(wanted.make(capture, &signals)?)
+            wanted.make(capture, &signals)?;
+            Ok(())
         }
         Source::Text(text) => {
             let trace = request.text(&text, &reporter)?;

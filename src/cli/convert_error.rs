@@ -46,6 +46,10 @@ pub(super) enum ConvertError {
     )]
     OnlyExport(&'static str),
     #[error(
+        "no format has the suffix of {0}: a file for another viewer ends in {1}; a trace has a NAME without a suffix"
+    )]
+    Suffix(String, String),
+    #[error(
         "-perfdata and -json are for a trace, not for a file for another viewer: run convert twice"
     )]
     OnlyTrace,

@@ -1,5 +1,6 @@
 //! `perfcollect convert FILE -o X.pb.gz`: a recording or trace as one file for another viewer.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 
@@ -16,6 +17,25 @@ use crate::output::output_file::OutputFile;
 use crate::selection::Selection;
 use crate::trace::Trace;
 use crate::view;
+
+/// Suffixes of files that are not written: a trace of such a name would surprise.
+const OTHER_SUFFIXES: [&str; 15] = [
+    "cpuprofile",
+    "data",
+    "diagsession",
+    "etl",
+    "etlx",
+    "gz",
+    "html",
+    "json",
+    "md",
+    "pb",
+    "perf",
+    "pdf",
+    "png",
+    "txt",
+    "xml",
+];
 
 /// A file to write for another viewer.
 pub(super) struct ExportRequest<'a> {
@@ -35,7 +55,15 @@ impl<'a> ExportRequest<'a> {
     ) -> Result<Option<Self>, ConvertError> {
         let selection = options.selection.selection();
         let Some((export, title)) = Export::of(path) else {
+            let suffix = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+            let is_other = OTHER_SUFFIXES
+                .iter()
+                .any(|other| suffix.eq_ignore_ascii_case(other));
             return match selection.is_whole() {
+                _ if is_other => Err(ConvertError::Suffix(
+                    path.display().to_string(),
+                    Export::suffixes().collect::<Vec<_>>().join(", "),
+                )),
                 true => Ok(None),
                 false => Err(ConvertError::OnlyExport("a part of a trace")),
             };

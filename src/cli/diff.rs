@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::arguments::EXAMPLES_FIRST;
 use super::opened::{self, OpenError};
 use super::selection_options::SelectionOptions;
 use super::table_options::TableOptions;
@@ -18,7 +19,7 @@ const TOP: usize = 20;
 /// the rest. A difference is printed if it is 10 % of the code's time or more, 1 % of all CPU time, and beyond chance:
 /// 4 standard errors (likely) or 6 (sure), measured between parts of each capture. Capture 10 s or more of the same work.
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  \
+#[command(help_template = EXAMPLES_FIRST, after_help = "EXAMPLES\n  \
     perfcollect diff before.trace.zip after.trace.zip\n  \
     perfcollect diff before after -process app.dll\n  \
     perfcollect diff before after -format json")]

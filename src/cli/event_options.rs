@@ -9,13 +9,13 @@ use crate::trace::{EventStreams, Notice, NoticeKind};
 #[command(next_help_heading = ".NET events")]
 pub(super) struct EventOptions {
     /// Garbage collections and exceptions only; no samples
-    #[arg(long, conflicts_with_all = ["gconly", "gcwithheap", "events", "freq", "callgraph", "perfdata"])]
+    #[arg(hide_short_help = true, long, conflicts_with_all = ["gconly", "gcwithheap", "events", "freq", "callgraph", "perfdata"])]
     pub(super) gccollectonly: bool,
     /// Garbage collections with allocations, methods, modules and exceptions; no samples
     #[arg(long, conflicts_with_all = ["gcwithheap", "events", "freq", "callgraph", "perfdata"])]
     pub(super) gconly: bool,
     /// Garbage collections with object survival and movement; no samples
-    #[arg(long, conflicts_with_all = ["events", "freq", "callgraph", "perfdata"])]
+    #[arg(hide_short_help = true, long, conflicts_with_all = ["events", "freq", "callgraph", "perfdata"])]
     pub(super) gcwithheap: bool,
     /// Capture these groups of events instead of the default events; repeatable
     ///
@@ -25,15 +25,25 @@ pub(super) struct EventOptions {
     /// Capture these providers, as in dotnet-trace, instead of the default events; repeatable
     ///
     /// PROVIDER is NAME[:HEX_KEYWORDS[:LEVEL[:KEY=VALUE;...]]], such as System.Net.Http or Microsoft-Windows-DotNETRuntime:1:4.
-    #[arg(long, value_name = "PROVIDER[,PROVIDER...]", value_delimiter = ',')]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "PROVIDER[,PROVIDER...]",
+        value_delimiter = ','
+    )]
     pub(super) providers: Vec<String>,
     /// Capture these keywords of the runtime, as in dotnet-trace, instead of the default events
     ///
     /// For example gc+jit+exception. A wrong keyword lists all.
-    #[arg(long, value_name = "KEYWORD[+KEYWORD...]")]
+    #[arg(hide_short_help = true, long, value_name = "KEYWORD[+KEYWORD...]")]
     pub(super) clrevents: Option<String>,
     /// Level of -clrevents: 0 to 5, or logalways to verbose [default: 4]
-    #[arg(long, value_name = "LEVEL", requires = "clrevents")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "LEVEL",
+        requires = "clrevents"
+    )]
     pub(super) clreventlevel: Option<String>,
     /// Capture these profiles of dotnet-trace instead of the default events; repeatable
     ///
@@ -43,17 +53,18 @@ pub(super) struct EventOptions {
     /// Limit of each runtime's event buffer, in MiB [default: 256, or less if memory is low]
     ///
     /// The default is at most 1/8 of the free memory. A runtime whose buffer is full drops events, which the summary counts.
-    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(hide_short_help = true, long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) eventbuffer: Option<u32>,
     /// Request the list of all methods from each runtime at the end; may crash a process of .NET 9 or 10
     ///
     /// It is not needed: symbols are read from memory. The runtime itself crashes if it frees code, such as assemblies that a program unloads, while it lists its methods.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(super) rundown: bool,
     /// Capture samples only, no .NET events
     ///
     /// The name is from Microsoft's perfcollect script, which needs LTTng for events. This program does not.
     #[arg(
+        hide_short_help = true,
         long,
         conflicts_with_all = [
             "gccollectonly", "gconly", "gcwithheap", "events", "providers", "clrevents", "profile", "eventbuffer",
@@ -67,7 +78,7 @@ pub(super) struct EventOptions {
     /// Leave the raw event streams out of NAME.trace.zip: smaller, but `view` has no events
     ///
     /// They are the entries eventpipe/PID.nettrace, one or two per .NET process. NAME.nettrace still has the events.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(super) noraw: bool,
 }
 

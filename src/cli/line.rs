@@ -89,7 +89,10 @@ fn parsed(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let arguments = Arguments::try_parse_from(words)?;
     match &arguments.action {
         Action::Collect(options) | Action::Start(options) => match options.events.plan() {
-            Ok(_) => Ok(arguments),
+            Ok(_) => match options.pid_as_name() {
+                None => Ok(arguments),
+                Some(error) => Err(Arguments::command().error(ErrorKind::ValueValidation, error)),
+            },
             Err(error) => Err(Arguments::command().error(ErrorKind::ValueValidation, error)),
         },
         Action::View(options) => match options.conflict() {

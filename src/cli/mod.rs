@@ -52,8 +52,8 @@ use line::Line;
 use crate::download;
 use crate::output::sanitize::is_unprintable;
 
-/// Runs a command. Returns exit status 0 for success, 1 for failure and 2 for an invalid command line, and that of the
-/// command that was captured.
+/// Runs a command. Returns exit status 0 for success, 1 for failure, 2 for an invalid command line and 3 for a trace that
+/// lacks what was asked for, or that of the command that was captured.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let Line { words, arguments } = match Line::parse(arguments) {
         Ok(line) => line,
@@ -67,8 +67,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Action::Start(options) => {
             background::start(options, &words).map_err(|error| error.to_string())
         }
-        Action::Stop(options) => background::stop(options).map_err(|error| error.to_string()),
-        Action::Recover(options) => recover::run(options).map_err(|error| error.to_string()),
+        Action::Stop(options) => match background::stop(options) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error.to_string()),
+        },
+        Action::Recover(options) => match recover::run(options) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error.to_string()),
+        },
         Action::Convert(options) => convert::run(options).map_err(|error| error.to_string()),
         Action::Script(options) => script::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),

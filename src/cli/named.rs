@@ -57,7 +57,8 @@ pub(super) fn capture(options: &CollectOptions) -> PathBuf {
     format!("{}_{}", program(options), time.compact()).into()
 }
 
-fn without_suffix(name: &Path) -> PathBuf {
+/// Returns the name of a capture for a name that may have the suffix of its stream.
+pub(super) fn without_suffix(name: &Path) -> PathBuf {
     let text = name.to_string_lossy();
     let stem = text.strip_suffix(SUFFIX);
     match stem.filter(|stem| !stem.is_empty() && !stem.ends_with('/')) {

@@ -14,6 +14,7 @@ use super::sandbox::{self, directory_of};
 use crate::capture::{Signals, raise_limits};
 use crate::event_trace::{self, EventTraceError};
 use crate::output::file::{self, FileOwner};
+use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf_data::{self, Source};
 use crate::selection::Selection;
 use crate::symbolize::{self, Cancelled};
@@ -30,19 +31,53 @@ pub(super) enum OpenError {
     Recording(#[from] ConvertError),
     #[error(transparent)]
     Events(#[from] EventTraceError),
+    #[error(transparent)]
+    Running(#[from] SpoolFileError),
 }
 
-/// Returns the path of the trace that is called `name`: a file, or the NAME of its capture.
+/// Returns the path of the trace that is called `name`: a file, or the NAME of its capture, for which `record -o` of perf
+/// has NAME.data.
 pub(super) fn path_of(name: &Path) -> PathBuf {
-    let trace = file::trace_path(name);
-    let is_capture = !name.exists() && trace.exists();
-    if is_capture { trace } else { name.to_owned() }
+    let is_recording = name.extension().is_some_and(|suffix| suffix == "data");
+    let recording = is_recording.then(|| name.with_extension(""));
+    let captures = [Some(name.to_owned()), recording].into_iter().flatten();
+    let mut traces = captures.map(|name| file::trace_path(&name));
+    let capture = traces.find(|trace| !name.exists() && trace.exists());
+    capture.unwrap_or_else(|| name.to_owned())
+}
+
+/// Returns the path of the trace that is called `name`, as [`path_of`]. For the NAME.nettrace of a capture, that is its
+/// archive, if it exists.
+pub(super) fn source_of(name: &Path) -> PathBuf {
+    let path = path_of(name);
+    let archive = file::trace_path(&path.with_extension(""));
+    let is_nettrace = path.extension().is_some_and(|suffix| suffix == "nettrace");
+    if !is_nettrace || !archive.exists() || !event_trace::is_system_wide(&path) {
+        return path;
+    }
+    eprintln!(
+        "reading {}: it is of the same capture",
+        OneLine(&archive.to_string_lossy())
+    );
+    archive
+}
+
+/// Fails if there is no trace that is called `name`, but a capture that still runs.
+fn check_ended(name: &Path) -> Result<(), OpenError> {
+    if path_of(name).exists() {
+        return Ok(());
+    }
+    match SpoolFile::open(name) {
+        Err(running @ SpoolFileError::Running { .. }) => Err(running.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Opens the trace that is called `name`, or the recording or event stream as one, or what is selected of it. The
 /// sandbox is entered before any of it is read.
 pub(super) fn open(name: &Path, selection: &Selection) -> Result<OpenTrace, OpenError> {
-    let path = &*path_of(name);
+    check_ended(name)?;
+    let path = &*source_of(name);
     // Archives are unpacked in one of the two.
     sandbox::enter(&[], &[directory_of(path), &std::env::temp_dir()]);
     read(path, selection)
@@ -53,7 +88,10 @@ pub(super) fn open_both(
     names: [&Path; 2],
     selection: &Selection,
 ) -> Result<[OpenTrace; 2], OpenError> {
-    let [before, after] = names.map(path_of);
+    for name in names {
+        check_ended(name)?;
+    }
+    let [before, after] = names.map(source_of);
     let directories = [directory_of(&before), directory_of(&after)];
     sandbox::enter(&[], &[&directories[..], &[&std::env::temp_dir()]].concat());
     Ok([read(&before, selection)?, read(&after, selection)?])
@@ -62,18 +100,9 @@ pub(super) fn open_both(
 fn read(path: &Path, selection: &Selection) -> Result<OpenTrace, OpenError> {
     match OpenTrace::open(path, selection) {
         Err(ViewError::Archive(error)) if may_be_recording(&error) => {
-            let archive = file::trace_path(&path.with_extension(""));
             match event_trace::open(path) {
                 Ok(Some(trace)) => return Ok(OpenTrace::of_events(path, trace, selection)?),
                 Ok(None) => {}
-                // It is the NAME.nettrace of the capture.
-                Err(EventTraceError::SystemWide { .. }) if archive.exists() => {
-                    eprintln!(
-                        "reading {}: it is of the same capture",
-                        OneLine(&archive.to_string_lossy())
-                    );
-                    return Ok(OpenTrace::open(&archive, selection)?);
-                }
                 Err(error) => return Err(error.into()),
             }
             let error = match recording(path) {

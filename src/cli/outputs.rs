@@ -24,12 +24,22 @@ use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
 use crate::selection::Selection;
 use crate::symbolize::{self, Cancelled};
-use crate::trace::Trace;
+use crate::trace::{Quality, Trace};
 use crate::view::more::More;
 use crate::view::{self, report};
 
+/// Exit status of a trace that lacks what was asked for.
+const POORER: u8 = 3;
 /// Methods printed after a capture.
 const TOP_METHODS: usize = 10;
+
+/// Returns the exit status of a trace: what is less than what was asked for is no success.
+pub(super) fn status_of(quality: &Quality) -> u8 {
+    match quality.is_poorer_than_asked() {
+        true => POORER,
+        false => 0,
+    }
+}
 
 /// How to write a capture.
 pub(super) struct OutputRequest<'a> {
@@ -52,7 +62,8 @@ pub(super) struct OutputRequest<'a> {
 
 impl OutputRequest<'_> {
     /// Symbolizes the capture, writes its files and removes the spool. If writing fails, the spool stays.
-    pub(super) fn make(&self, mut capture: Capture, signals: &Signals) -> Result<(), WriteError> {
+    /// Returns the exit status.
+    pub(super) fn make(&self, mut capture: Capture, signals: &Signals) -> Result<u8, WriteError> {
         let end = capture.end.to_string();
         let spool_bytes = capture.raw_trace.bytes;
         let runtimes = Runtimes::of(&capture);
@@ -69,7 +80,7 @@ impl OutputRequest<'_> {
             let path = working.spool_path().display().to_string();
             eprintln!("cannot remove {}: {error}", OneLine(&path));
         }
-        printed
+        printed.map(|()| status_of(&trace.quality))
     }
 
     /// Symbolizes a capture, with debug files from servers if they are wanted.

@@ -35,7 +35,8 @@ pub(super) enum RecoverError {
     NoSamples { path: String },
 }
 
-pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
+/// Returns the exit status.
+pub(super) fn run(options: &RecoverOptions) -> Result<u8, RecoverError> {
     let signals = Signals::install().map_err(RecoverError::Signals)?;
     // The event streams of processes that ran at the same time are open at the same time.
     capture::raise_limits();

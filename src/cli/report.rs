@@ -1,10 +1,14 @@
 //! `perfcollect report NAME.trace.zip`: prints a table of a trace.
 
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 
+use super::OneLine;
+use super::arguments::EXAMPLES_FIRST;
 use super::opened::{self, OpenError};
+use super::screen;
 use super::selection_options::SelectionOptions;
 use super::table_options::TableOptions;
 use crate::view::{self, ReportKind, Rows, ViewError};
@@ -13,7 +17,7 @@ use crate::view::{self, ReportKind, Rows, ViewError};
 ///
 /// The tables are those of summary.json in the trace. `view` prints several of them for people.
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  \
+#[command(help_template = EXAMPLES_FIRST, after_help = "EXAMPLES\n  \
     perfcollect report incident.trace.zip\n  \
     perfcollect report incident.trace.zip -kind cpu -format csv -top 10\n  \
     perfcollect report incident.trace.zip -kind own -from 2 -to 2.5 -thread '.NET TP Worker'")]
@@ -39,7 +43,7 @@ pub(super) struct ReportOptions {
     kind: ReportKind,
     #[command(flatten)]
     table: TableOptions,
-    /// Maximum number of rows [default: all]
+    /// Maximum number of rows [default: all that summary.json has]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
     /// With -kind cpu: each function without a name in a row; with -kind threads: each thread
@@ -56,6 +60,13 @@ pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
     };
     let mut text = Vec::new();
     let trace = opened::open(&options.trace, &options.selection.selection())?;
-    view::print_table(&trace, options.kind, options.table.format, rows, &mut text)?;
-    Ok(super::print(&text).map_err(ViewError::Print)?)
+    let screen = screen::of(io::stdout()).filter(|_| !options.full);
+    let width = screen.map(|screen| screen.size.width);
+    let format = options.table.format;
+    let lacks = view::print_table(&trace, options.kind, format, rows, width, &mut text)?;
+    super::print(&text).map_err(ViewError::Print)?;
+    if let Some(lacks) = lacks {
+        eprintln!("{}", OneLine(&lacks));
+    }
+    Ok(())
 }

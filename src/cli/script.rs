@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::OneLine;
 use super::arguments::ScriptOptions;
+use super::opened;
 use super::recording_options::UnusablePath;
 use super::sandbox::{self, directory_of};
 use crate::capture::raise_limits;
@@ -27,6 +28,7 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     raise_limits();
     let source = &options.source;
     let recording = options.input.as_ref().unwrap_or(&source.recording);
+    let recording = &*opened::path_of(recording);
     // Archives are unpacked in one of the two.
     sandbox::enter(&[], &[directory_of(recording), &std::env::temp_dir()]);
     let OpenRecording {

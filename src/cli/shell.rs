@@ -7,10 +7,11 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::arguments::Arguments;
+use super::arguments::EXAMPLES_FIRST;
 
 /// Print completions of a shell, for its directory of completions.
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  \
+#[command(help_template = EXAMPLES_FIRST, after_help = "EXAMPLES\n  \
     perfcollect completions bash | sudo tee /etc/bash_completion.d/perfcollect >/dev/null\n  \
     perfcollect completions zsh | sudo tee /usr/local/share/zsh/site-functions/_perfcollect >/dev/null\n  \
     perfcollect completions fish > ~/.config/fish/completions/perfcollect.fish")]
@@ -22,7 +23,7 @@ pub(super) struct CompletionsOptions {
 
 /// Print a page for `man`.
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  \
+#[command(help_template = EXAMPLES_FIRST, after_help = "EXAMPLES\n  \
     perfcollect man | man -l -\n  \
     perfcollect man collect | man -l -")]
 pub(super) struct ManOptions {

@@ -3,10 +3,13 @@
 
 use std::ffi::OsString;
 
+/// Option that has a value in dotnet-trace.
+const RUNDOWN: &str = "--rundown";
+
 /// Converts options to the GNU spelling, up to a `--` that starts a command.
 pub(super) fn normalize(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut in_command = false;
-    arguments
+    let words = arguments
         .into_iter()
         .map(|argument| {
             in_command |= argument == "--";
@@ -15,7 +18,34 @@ pub(super) fn normalize(arguments: impl IntoIterator<Item = OsString>) -> Vec<Os
                 _ => argument,
             }
         })
-        .collect()
+        .collect();
+    without_value(words)
+}
+
+/// Replaces `--rundown true` by `--rundown`, and leaves `--rundown false` out.
+fn without_value(mut words: Vec<OsString>) -> Vec<OsString> {
+    let command = words.iter().position(|word| word == "--");
+    let options = &words[..command.unwrap_or(words.len())];
+    for (value, is_wanted) in [("true", true), ("false", false)] {
+        let one = format!("{RUNDOWN}={value}");
+        let two = [RUNDOWN, value];
+        let found = (0..options.len()).find_map(|at| {
+            let rest = &options[at..];
+            let is_two =
+                rest.len() > 1 && two.iter().zip(rest).all(|(a, b)| b.eq_ignore_ascii_case(a));
+            let count = if is_two {
+                2
+            } else {
+                usize::from(rest[0] == one.as_str())
+            };
+            (count > 0).then_some(at..at + count)
+        });
+        if let Some(range) = found {
+            words.splice(range, is_wanted.then(|| RUNDOWN.into()));
+            break;
+        }
+    }
+    words
 }
 
 /// Returns the GNU spelling of an option of more than one letter, or `None` for other words.
@@ -48,8 +78,21 @@ mod tests {
     }
 
     #[test]
+    fn rundown_may_have_a_value() {
+        let words = |line: &str| normalize(line.split(' ').map(OsString::from));
+        let with = words("x collect A --rundown -p 1");
+        assert_eq!(words("x collect A --rundown True -p 1"), with);
+        assert_eq!(words("x collect A -rundown=true -p 1"), with);
+        let without = words("x collect A -p 1");
+        assert_eq!(words("x collect A -rundown false -p 1"), without);
+        assert_eq!(words("x collect A -p 1 --rundown=false"), without);
+    }
+
+    #[test]
     fn values_short_options_and_the_command_stay() {
         for line in [
+            "x --rundown name",
+            "x -- y --rundown false",
             "x -h -V",
             "x -5 - a",
             "x -F99 -p12",

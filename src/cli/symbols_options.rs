@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
+use super::arguments::EXAMPLES_FIRST;
 use super::values::{scaled, seconds};
 use crate::download::{Limits, Server};
 use crate::symbolize;
@@ -19,7 +20,7 @@ use crate::symbolize;
 /// The exit status is 1 if a debug file was not found, if a trace or a library in it was skipped, or if a file beside it
 /// was not updated; else it is 0.
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  \
+#[command(help_template = EXAMPLES_FIRST, after_help = "EXAMPLES\n  \
     perfcollect symbols incident.trace.zip\n  \
     perfcollect symbols incident.trace.zip -symbols /tmp/symbols\n  \
     perfcollect symbols /usr/share/dotnet/shared/Microsoft.NETCore.App/8.0.33/libcoreclr.so -output /tmp/symbols\n  \

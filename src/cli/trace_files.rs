@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, ScopedJoinHandle};
 
 use super::arguments::OutputOptions;
+use super::background::SAVED;
 use super::write_error::WriteError;
 use crate::capture::Signals;
 use crate::output::archive::{self, ArchiveError, Contents};
@@ -122,7 +123,7 @@ impl fmt::Display for Paths {
             .traces()
             .map(|path| path.display().to_string())
             .collect();
-        write!(f, "Trace saved to {} (PerfView)", traces.join(" and "))?;
+        write!(f, "{SAVED}{} (PerfView)", traces.join(" and "))?;
         if let Some(path) = &self.flame_graph {
             write!(f, ", flame graph to {} (any browser)", path.display())?;
         }

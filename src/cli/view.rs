@@ -33,7 +33,7 @@ fn print_report(options: &ViewOptions) -> Result<(), OpenError> {
     let is_whole = options.full || options.top.is_some();
     match (&options.method, screen::of(io::stdout())) {
         (Some(pattern), _) => view::view_method(&trace, pattern, top, &mut text)?,
-        (None, Some(screen)) if !is_whole => view::view_screen(&trace, screen, &mut text)?,
+        (None, Some(screen)) if !is_whole => view::view_screen(&trace, "", screen, &mut text)?,
         _ => {
             let full = options.full;
             view::view(&trace, Rows { top, full }, &mut text)?;

@@ -21,7 +21,6 @@ use std::path::Path;
 use crate::bytes::{Positioned, fill};
 use crate::nettrace::TraceInfo;
 use crate::regular_file;
-use crate::symbolize;
 use crate::trace::{
     EventStream, EventStreams, Notice, NoticeKind, Pid, Process, Quality, StreamName, Trace,
 };
@@ -69,6 +68,15 @@ pub fn open(path: &Path) -> Result<Option<Trace>, EventTraceError> {
         return Ok(None);
     }
     read(file, path.to_string()).map(Some)
+}
+
+/// Returns whether the file at `path` is a stream of the whole system, as NAME.nettrace of a capture is.
+#[must_use]
+pub fn is_system_wide(path: &Path) -> bool {
+    let Ok(file) = regular_file::open(path) else {
+        return false;
+    };
+    EventStream::header(&file).is_ok_and(|header| header.version >= SYSTEM_WIDE_VERSION)
 }
 
 fn read(file: File, path: String) -> Result<Trace, EventTraceError> {
@@ -123,7 +131,7 @@ fn trace_of(stream: EventStream, scan: Scan, header: &TraceInfo) -> Trace {
         ..trace.quality
     };
     trace.events = events;
-    symbolize::count(&mut trace);
+    trace.count_names();
     trace
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::scene::{Scene, cpus, percent, process_name, shown};
+use super::scene::{Scene, percent, process_name, shown};
 use crate::output::summary::{Finding, ProcessSummary, TRACE};
 use crate::trace::ProcessWaits;
 
@@ -10,10 +10,12 @@ use crate::trace::ProcessWaits;
 /// used then, below which it is not remarkable.
 const MIN_WAITING: f64 = 0.3;
 const MIN_BUSY: f64 = 0.8;
-/// CPUs that a program waited for on average, and the share of what it asked for, below which this is
-/// not remarkable.
+/// CPUs that a program waited for on average, and the share of its waiting and running time, below which
+/// waiting is not remarkable.
 const MIN_MISSING: f64 = 0.25;
 const MIN_MISSING_SHARE: f64 = 0.2;
+/// Times as long as with a free CPU, from which on the number says nothing.
+const MAX_TIMES: f64 = 100.0;
 /// Throttled time per time of the capture below which it is not remarkable.
 const MIN_THROTTLED: f64 = 0.05;
 
@@ -45,9 +47,11 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     }
     let omitted = pressure.threads_omitted;
     let programs = by_program(scene, &pressure.processes);
-    let programs = programs.iter();
-    findings.extend(programs.filter_map(|(name, waits)| starved(scene, *name, waits, omitted)));
     let throttled = part(pressure.throttled_ms);
+    let programs = programs.iter();
+    // Waiting while a group is throttled has its own finding.
+    let others = programs.filter(|(_, waits)| waits.waited_ms > 2.0 * pressure.throttled_ms);
+    findings.extend(others.filter_map(|(name, waits)| starved(scene, *name, waits, omitted)));
     if throttled >= MIN_THROTTLED && throttled.is_finite() {
         let text = format!(
             "the CPU limit of the control group {} stopped it {} times, for {:.0} ms in all: raise the limit, or use less CPU time",
@@ -84,11 +88,14 @@ fn by_program<'a>(
     for process in processes {
         let mut rows = scene.summary.processes.iter();
         let row = rows.find(|row| row.pid == process.pid);
+        let row = row.filter(|row| row.cpu_ms.is_finite());
         let program = programs.entry(row.map(ProcessSummary::program));
         let program = program.or_default();
         program.pids.push(process.pid);
         program.waited_ms += process.waited_ms;
-        program.ran_ms += process.ran_ms;
+        // The samples have what threads did after they were last read.
+        let sampled_ms = row.map_or(0.0, |row| row.cpu_ms);
+        program.ran_ms += process.ran_ms.max(sampled_ms);
     }
     programs
 }
@@ -112,11 +119,16 @@ fn starved(
         (pids, Some(name)) => format!("{} ({} processes)", shown(name), pids.len()),
         (pids, None) => format!("{} other processes", pids.len()),
     };
+    let times = asked / got.max(f64::MIN_POSITIVE);
+    let slower = match times < MAX_TIMES {
+        true => format!("work takes {times:.1} times as long as with a free CPU"),
+        false => "they hardly ran".to_owned(),
+    };
     let mut text = format!(
-        "the threads of {who} waited for a CPU, {:.1} s together in {:.1} s: got {got:.2} of the {} asked for",
+        "the threads of {who} waited {:.1} s for a CPU and ran {:.1} s, in {:.1} s: {slower}",
         program.waited_ms / 1e3,
+        program.ran_ms / 1e3,
         scene.seconds,
-        cpus(asked)
     );
     if omitted > 0 {
         text += &format!(" ({omitted} threads were not read)");
@@ -130,10 +142,10 @@ fn starved(
     Some(
         finding
             .from("info.cpu_pressure")
+            .from("processes")
             .figure("waited_ms", program.waited_ms)
-            .figure("got_cpus", got)
-            .figure("asked_cpus", asked)
-            .more(&["report", TRACE, "-kind", "threads"])
+            .figure("ran_ms", program.ran_ms)
+            .more(&["report", TRACE, "-kind", "processes"])
             // Work takes longer by as much as it waits, whatever the number of threads.
             .costing(missing / asked),
     )

@@ -1,7 +1,6 @@
 //! Which program used the CPUs, and which method of the user's code is behind it.
 
 use super::scene::{Program, Scene, method, percent, shown};
-use crate::output::NameStyle;
 use crate::output::summary::{Finding, ProgramSummary, Share, TRACE};
 
 /// CPUs that a program uses on average, below which it is not remarkable.
@@ -30,7 +29,6 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
 
 fn of_process(scene: &Scene<'_>, program: &Program<'_>, of: &str) -> Finding {
     let mut text = format!("{} used {:.2}{of} CPUs", program.name(), program.cpus);
-    let pid = program.process.pid.to_string();
     let method_row = program.own_method();
     let method_row = method_row.filter(|row| program.part(row.samples) >= MIN_METHOD);
     let module_row = program.rows(&scene.summary.shares.modules).next();
@@ -45,14 +43,7 @@ fn of_process(scene: &Scene<'_>, program: &Program<'_>, of: &str) -> Finding {
                 .finding("cpu-use", text)
                 .from("shares.own_methods")
                 .figure("method_percent", part * 100.0)
-                .more(&[
-                    "view",
-                    TRACE,
-                    "-method",
-                    &pattern(&row.name),
-                    "-process",
-                    &pid,
-                ])
+                .more(&program.more(Some(&row.name)))
         }
         (None, Some(row)) => {
             let part = program.part(row.samples);
@@ -61,12 +52,9 @@ fn of_process(scene: &Scene<'_>, program: &Program<'_>, of: &str) -> Finding {
                 .finding("cpu-use", text)
                 .from("shares.modules")
                 .figure("module_percent", part * 100.0)
-                .more(&["report", TRACE, "-kind", "cpu", "-process", &pid])
+                .more(&program.more(None))
         }
-        (None, None) => {
-            let finding = program.finding("cpu-use", text);
-            finding.more(&["report", TRACE, "-kind", "cpu", "-process", &pid])
-        }
+        (None, None) => program.finding("cpu-use", text).more(&program.more(None)),
     };
     finding
         .from("processes")
@@ -88,7 +76,11 @@ fn of_processes(scene: &Scene<'_>, program: &ProgramSummary, cpus: f64, of: &str
     if let Some((part, row)) = method_row {
         text += &in_method(part, row);
     }
-    let pattern = program.name.trim_start_matches('-');
+    let most = program.pid.to_string();
+    let process = match is_plain(&program.name) {
+        true => &program.name,
+        false => &most,
+    };
     let mut finding = Finding::new("cpu-use", text).about_program(&program.name);
     if let Some((part, _)) = method_row {
         finding = finding
@@ -100,7 +92,7 @@ fn of_processes(scene: &Scene<'_>, program: &ProgramSummary, cpus: f64, of: &str
         .figure("used_cpus", cpus)
         .figure("cpu_ms", program.cpu_ms)
         .figure("processes", program.processes as f64)
-        .more(&["report", TRACE, "-kind", "cpu", "-process", pattern])
+        .more(&["report", TRACE, "-kind", "cpu", "-process", process])
         .costing(cpus)
 }
 
@@ -110,15 +102,13 @@ fn in_method(part: f64, row: &Share) -> String {
     format!(", {part} of it in {method} and the libraries it calls")
 }
 
-/// Returns the name of a method as a pattern: type and name, without parameters.
-fn pattern(name: &str) -> String {
-    let short = NameStyle::Short.of_method(name);
-    // A method of Go has its receiver in brackets: `sort.(*StringSlice).Less`.
-    let mut brackets = short.match_indices('(');
-    let parameters = brackets.find(|(at, _)| !short[..*at].ends_with('.'));
-    let plain = parameters.map_or(&*short, |(at, _)| &short[..at]);
-    // It must not look like an option.
-    plain.trim_start_matches('-').to_owned()
+/// Returns whether `-process` selects processes of this name only, also in a trace with escaped names.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
+    !name.is_empty()
+        && name.chars().all(is_plain)
+        && !name.starts_with('-')
+        && !name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -126,15 +116,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_names_without_parameters() {
-        for (name, expected) in [
-            ("Shop.Cart.Add(int)", "Cart.Add"),
-            ("hash_block(char*)", "hash_block"),
-            ("sort.(*StringSlice).Less", "sort.(*StringSlice).Less"),
-            ("main.(*Server).serve(int)", "main.(*Server).serve"),
-            ("-method", "method"),
-        ] {
-            assert_eq!(pattern(name), expected);
+    fn processes_are_selected_by_plain_names() {
+        for name in ["dotnet", "python3.12", "Web.Api", "g++"] {
+            assert!(is_plain(name), "{name}");
+        }
+        for name in ["", "-Bash", "21069", "a;b", " a", "a\u{202e}", "é"] {
+            assert!(!is_plain(name), "{name}");
         }
     }
 }

@@ -9,7 +9,7 @@ const MIN_PART: f64 = 0.5;
 const MIN_SAMPLES: u64 = 100;
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
-    let programs = scene.programs().filter_map(|program| {
+    let programs = scene.notable_programs().filter_map(|program| {
         let work = program.process.work;
         let part = work.not_optimized as f64 / work.own.max(1) as f64;
         (work.own >= MIN_SAMPLES && part >= MIN_PART).then(|| {
@@ -19,8 +19,10 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
                 percent(part),
                 program.behind(WorkKind::NotOptimized)
             );
+            let method = program.method_behind(WorkKind::NotOptimized);
             program
                 .finding("debug-build", text)
+                .more(&program.more(method.map(|(row, _)| &*row.name)))
                 .from("processes.work.not_optimized")
                 .from("shares.work_methods")
                 .figure("not_optimized_percent", part * 100.0)

@@ -28,15 +28,19 @@ fn without_events(scene: &Scene<'_>) -> impl Iterator<Item = Finding> {
         let mut runtimes = scene.summary.runtimes.iter();
         runtimes.any(|runtime| runtime.pid == pid && runtime.gc.is_some())
     };
-    let programs = scene.programs();
+    let programs = scene.notable_programs();
     let programs = programs.filter(move |program| !has_events(program.process.pid));
     programs.filter_map(|program| {
         let samples = program.process.work.gc;
         let (part, used) = (program.part(samples), program.cpus_of(samples));
         let is_remarkable = part * 100.0 >= MIN_CPU_PERCENT && used >= MIN_CPUS;
         is_remarkable.then(|| {
+            let more = match !scene.summary.quality.events.is_empty() {
+                true => "",
+                false => "; a capture with events shows its pauses and what allocates",
+            };
             let text = format!(
-                "garbage collection takes {} of the CPU time of {} ({}); a capture with events shows its pauses and what allocates",
+                "garbage collection takes {} of the CPU time of {} ({}){more}",
                 percent(part),
                 program.name(),
                 cpus(used)

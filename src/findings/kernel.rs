@@ -8,7 +8,7 @@ const MIN_PART: f64 = 0.3;
 const MIN_CPUS: f64 = 0.2;
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
-    let programs = scene.programs().filter_map(|program| {
+    let programs = scene.notable_programs().filter_map(|program| {
         let work = program.process.work;
         // Page faults have a rule of their own.
         let kernel = work.samples(WorkKind::Kernel);
@@ -31,13 +31,14 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             percent(part),
             cpus(used)
         );
+        let pid = program.process.pid.to_string();
         let finding = program.finding("kernel-time", text);
         Some(
             finding
                 .from("processes.work.kernel")
                 .from("shares.syscalls")
                 .from("shares.work_methods")
-                .more(&["report", TRACE, "-kind", "syscalls"])
+                .more(&["report", TRACE, "-kind", "syscalls", "-process", &pid])
                 .figure("kernel_percent", part * 100.0)
                 .figure("kernel_cpus", used)
                 .figure("syscall_percent", call_part * 100.0)

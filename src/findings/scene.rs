@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::output::NameStyle;
-use crate::output::sanitize::truncate_with_ellipsis;
+use crate::output::sanitize::{folded, truncate_with_ellipsis};
 use crate::output::summary::{
-    Finding, MethodPair, ProcessSummary, ProgramSummary, RuntimeSummary, Share, Summary, WorkKind,
-    WorkMethod,
+    Finding, MethodPair, ProcessSummary, ProgramSummary, RuntimeSummary, Share, Summary, TRACE,
+    WorkKind, WorkMethod,
 };
 
 /// Maximum length of a name in a finding, in bytes.
 const MAX_NAME_BYTES: usize = 60;
+/// CPU time of a process below which no part of it is remarkable.
+const MIN_CPU_MS: f64 = 250.0;
 /// Part of the samples of a kind of work below which a method is not behind it.
 const MIN_BEHIND: f64 = 0.1;
 
@@ -53,7 +55,7 @@ impl<'a> Scene<'a> {
         kind: WorkKind,
         [min_part, min_cpus]: [f64; 2],
     ) -> impl Iterator<Item = WorkLoad<'a>> {
-        let loads = self.programs().map(move |program| {
+        let loads = self.notable_programs().map(move |program| {
             let samples = program.process.work.samples(kind);
             WorkLoad {
                 kind,
@@ -105,6 +107,13 @@ impl<'a> Scene<'a> {
                 cpus: process.cpu_ms / 1e3 / seconds,
             })
     }
+
+    /// Returns those that used enough CPU time for parts of it to be remarkable: what starts and ends is
+    /// compiled, loaded and paged in.
+    pub(super) fn notable_programs(&self) -> impl Iterator<Item = Program<'a>> {
+        self.programs()
+            .filter(|program| program.process.cpu_ms >= MIN_CPU_MS)
+    }
 }
 
 /// A process with samples.
@@ -145,23 +154,37 @@ impl<'a> Program<'a> {
     /// Names the method of the user's code with most samples of a kind of work, and its part of
     /// them. Empty if there is none.
     pub(super) fn behind(&self, kind: WorkKind) -> String {
-        let all = self.process.work.samples(kind).max(1);
-        let mut methods = self.summary.shares.work_methods.iter();
-        let row = methods.find(|row| row.pid == self.process.pid && row.work == kind);
-        let part = |row: &WorkMethod| (row.samples as f64 / all as f64).min(1.0);
-        let row = row.filter(|row| part(row) >= MIN_BEHIND);
-        row.map_or_else(String::new, |row| {
-            let (part, method) = (
-                percent(part(row)),
-                shown(&NameStyle::Short.of_method(&row.name)),
-            );
-            format!("; {part} of it by {method}")
-        })
+        self.method_behind(kind)
+            .map_or_else(String::new, |(row, part)| {
+                let method = shown(&NameStyle::Short.of_method(&row.name));
+                format!("; {} of it by {method}", percent(part))
+            })
     }
 
     /// Starts a finding about the process.
     pub(super) fn finding(&self, rule: &str, text: String) -> Finding {
         Finding::new(rule, text).about(self.process.pid, self.process.program())
+    }
+
+    /// Returns the command for more about a method of the process, or about all of it.
+    pub(super) fn more(&self, method: Option<&str>) -> Vec<String> {
+        let pattern = method.map(pattern).filter(|pattern| !pattern.is_empty());
+        let words = match &pattern {
+            Some(pattern) => ["view", TRACE, "-method", pattern],
+            None => ["report", TRACE, "-kind", "cpu"],
+        };
+        let pid = self.process.pid.to_string();
+        let words = words.into_iter().chain(["-process", &*pid]);
+        words.map(str::to_owned).collect()
+    }
+
+    /// Returns the method of the user's code with most samples of a kind of work, and its part of them.
+    pub(super) fn method_behind(&self, kind: WorkKind) -> Option<(&'a WorkMethod, f64)> {
+        let all = self.process.work.samples(kind).max(1);
+        let mut methods = self.summary.shares.work_methods.iter();
+        let row = methods.find(|row| row.pid == self.process.pid && row.work == kind)?;
+        let part = (row.samples as f64 / all as f64).min(1.0);
+        (part >= MIN_BEHIND).then_some((row, part))
     }
 }
 
@@ -190,8 +213,10 @@ impl WorkLoad<'_> {
     /// where the summary counts it.
     pub(super) fn finding(&self, rule: &str, evidence: &str, mut text: String) -> Finding {
         text.push_str(&self.program.behind(self.kind));
+        let method = self.program.method_behind(self.kind);
         let finding = self.program.finding(rule, text);
         finding
+            .more(&self.program.more(method.map(|(row, _)| &*row.name)))
             .from(evidence)
             .from("shares.work_methods")
             .figure("cpu_percent", self.part * 100.0)
@@ -249,4 +274,34 @@ pub(super) fn percent(part: f64) -> String {
 /// Returns a number of CPUs with its unit.
 pub(super) fn cpus(cpus: f64) -> String {
     format!("{cpus:.2} CPUs")
+}
+
+/// Returns the name of a method as a pattern: type and name, without parameters.
+fn pattern(name: &str) -> String {
+    let short = NameStyle::Short.of_method(name);
+    // A method of Go has its receiver in brackets: `sort.(*StringSlice).Less`.
+    let mut brackets = short.match_indices('(');
+    let parameters = brackets.find(|(at, _)| !short[..*at].ends_with('.'));
+    let plain = parameters.map_or(&*short, |(at, _)| &short[..at]);
+    // As it is in the stacks. It must not look like an option.
+    folded(plain).trim_start_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_names_without_parameters() {
+        for (name, expected) in [
+            ("Shop.Cart.Add(int)", "Cart.Add"),
+            ("hash_block(char*)", "hash_block"),
+            ("sort.(*StringSlice).Less", "sort.(*StringSlice).Less"),
+            ("main.(*Server).serve(int)", "main.(*Server).serve"),
+            ("app::hash::<[u8; 32]>", "app::hash::<[u8: 32]>"),
+            ("-method", "method"),
+        ] {
+            assert_eq!(pattern(name), expected);
+        }
+    }
 }

@@ -84,6 +84,19 @@ fn the_most_costly_finding_is_first() {
     assert_eq!(found[1].subject, "Shop");
 }
 
+/// A program that ends at once has started, and that is all.
+#[test]
+fn what_starts_and_ends_has_no_findings() {
+    let work = Work {
+        jit: 40,
+        page_faults: 30,
+        ..Work::default()
+    };
+    assert_eq!(rules(&summary(249.0, 100, work)), [] as [String; 0]);
+    let longer = rules(&summary(5000.0, 100, work));
+    assert!(longer.contains(&"jit".to_owned()) && longer.contains(&"page-faults".to_owned()));
+}
+
 /// Whatever a summary contains, rules return finite figures.
 #[test]
 fn hostile_numbers_have_finite_figures() {
@@ -97,6 +110,7 @@ fn hostile_numbers_have_finite_figures() {
         task_waits: u64::MAX,
         not_optimized: u64::MAX,
         own: 100,
+        truncated: u64::MAX,
     };
     for (cpu_ms, samples, end_ns) in [
         (f64::NAN, 1, 1),
@@ -176,6 +190,7 @@ fn processes_of_a_program_share_a_finding() {
         .clone()
         .map(|pid| ProcessSummary {
             pid,
+            cpu_ms: 3000.0,
             ..first.clone()
         })
         .collect();

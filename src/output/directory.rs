@@ -7,7 +7,11 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::file::{FileOwner, PathAt};
+use super::file::{self, FileOwner, PathAt};
+
+/// Name of the empty file by which a directory of perfcollect is recognized. Who owns the directory around it
+/// could give its name to another one of root.
+const MARKER: &str = ".perfcollect";
 
 /// Opens an existing directory. Does not follow links.
 pub(super) fn open(place: &PathAt) -> Result<OwnedFd, Errno> {
@@ -22,7 +26,14 @@ pub(super) fn make(place: &PathAt, owner: Option<FileOwner>) -> Result<OwnedFd, 
     if let Some(owner) = owner {
         owner.chown(&dir)?;
     }
+    create_file(&dir, MARKER, owner)?;
     Ok(dir)
+}
+
+/// Returns whether [`make`] created a directory, for this user.
+pub(super) fn is_made(dir: &OwnedFd, owner: Option<FileOwner>) -> bool {
+    let marker = rustix::fs::statat(dir, MARKER, AtFlags::SYMLINK_NOFOLLOW);
+    marker.is_ok_and(|marker| file::is_own_file(&marker, owner))
 }
 
 /// Creates a new file in a directory.
@@ -51,7 +62,7 @@ pub(super) fn is_flat(dir: &OwnedFd) -> bool {
     })
 }
 
-/// Removes the files that `is_ours` accepts, then the directory.
+/// Removes the files that `is_ours` accepts and the marker, then the directory.
 ///
 /// # Errors
 /// Returns an error if other files remain in the directory.
@@ -63,7 +74,8 @@ pub(super) fn remove(
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        if entry.file_type() != FileType::Directory && is_ours(&name.to_string_lossy()) {
+        let is_ours = name.to_bytes() == MARKER.as_bytes() || is_ours(&name.to_string_lossy());
+        if entry.file_type() != FileType::Directory && is_ours {
             rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
         }
     }

@@ -69,21 +69,38 @@ impl EventDirectory {
     /// streams of an earlier capture are still needed.
     ///
     /// # Errors
-    /// Returns an error if an existing file belongs to another user, or if the parent directory
-    /// cannot be used.
+    /// Returns an error if an existing file belongs to another user or is not from an earlier capture, or
+    /// if the parent directory cannot be used.
     pub fn new(name: &Path) -> Result<Self, OutputError> {
+        Self::remove_stale(name)?;
         let path = directory_path(name);
-        if let Some(stale) = Self::open(name)? {
-            stale
-                .remove()
-                .map_err(|error| file::write_error(&path, error))?;
-        }
         Ok(Self {
             place: PathAt::open(&path)?,
             dir: Mutex::default(),
             owner: FileOwner::invoking_user(),
             threads: Mutex::default(),
         })
+    }
+
+    /// Removes the directory of an earlier capture, if there is one.
+    ///
+    /// # Errors
+    /// As [`EventDirectory::new`].
+    pub fn remove_stale(name: &Path) -> Result<(), OutputError> {
+        let path = directory_path(name);
+        let Some(stale) = Self::open(name)? else {
+            return Ok(());
+        };
+        let is_made = stale
+            .dir()
+            .as_ref()
+            .is_some_and(|dir| directory::is_made(dir, stale.owner));
+        match is_made {
+            true => stale
+                .remove()
+                .map_err(|error| file::write_error(&path, error)),
+            false => Err(OutputError::NotMade { path }),
+        }
     }
 
     /// Opens the directory of an earlier capture. Returns `None` if it does not exist.

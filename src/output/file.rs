@@ -37,6 +37,12 @@ pub enum OutputError {
         /// The path.
         path: PathBuf,
     },
+    /// The existing directory is not one that perfcollect made.
+    #[error("cannot replace {}: perfcollect did not make this directory; move it away, or choose another name", path.display())]
+    NotMade {
+        /// The path.
+        path: PathBuf,
+    },
     /// The directory does not exist or cannot be used.
     #[error("cannot write to directory {}: {errno}; {}", path.display(), remedy(path))]
     Directory {
@@ -87,14 +93,17 @@ pub fn check_name(name: &Path) -> Result<(), OutputError> {
     Ok(())
 }
 
+/// Returns whether a file name is that of a trace.
+#[must_use]
+pub fn is_trace(name: &Path) -> bool {
+    let name = name.to_string_lossy().to_ascii_lowercase();
+    name.ends_with(SUFFIX)
+}
+
 /// Returns the file name of a trace: `name` with the suffix `.trace.zip`, added if it is missing.
 #[must_use]
 pub fn trace_path(name: &Path) -> PathBuf {
-    let has_suffix = name
-        .to_string_lossy()
-        .to_ascii_lowercase()
-        .ends_with(SUFFIX);
-    if has_suffix || name.file_name().is_none() {
+    if is_trace(name) || name.file_name().is_none() {
         return name.to_owned();
     }
     let mut path = OsString::from(name);

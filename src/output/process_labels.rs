@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use super::sanitize::{folded, perf_text_comm};
+use super::summary::program_of;
 use crate::trace::{ProcessId, Trace};
 
 /// Maximum number of processes with a separate label.
@@ -68,7 +69,10 @@ impl<'a> ProcessLabels<'a> {
         let name = (!self.is_separate[process.index()]).then(|| perf_text_comm(&row.name));
         let shared = name.and_then(|name| Some((self.shared.get(&name).copied()?, name)));
         let text = match shared {
-            Some((1, _)) | None => format!("{} ({})", row.name, row.pid),
+            Some((1, _)) | None => {
+                let program = program_of(&row.name, &row.command_line);
+                format!("{program} ({})", row.pid)
+            }
             Some((count, name)) => format!("{name} ({count} processes)"),
         };
         folded(&text)

@@ -15,7 +15,7 @@ pub(super) fn known_format(head: &[u8]) -> Option<&'static str> {
         (b"BZh", "it is compressed; unpack it with bunzip2"),
         (
             b"Nettrace",
-            "it is a .nettrace file, which `perfcollect view` and PerfView open",
+            "it is a .nettrace file, which `perfcollect view` and PerfView open, and `-o NAME.speedscope.json` converts",
         ),
         (
             b"SIMPLEPE",

@@ -16,7 +16,6 @@ use super::lines::{self, Leftovers};
 use super::run::Run;
 use crate::output::perf_text::markers;
 use crate::perf_data::{Attribute, EventGroup, EventSource, RecordingInfo};
-use crate::symbolize;
 use crate::trace::{
     Callers, CaptureInfo, FrameId, Function, FunctionId, MAX_WEIGHT_NS, Nanos, Notice, NoticeKind,
     Pid, Process, ProcessId, Sample, StackId, Thread, ThreadId, Tid, Trace,
@@ -505,7 +504,7 @@ impl Import {
             counts_time: (!self.has_periods).then_some(false),
             ..info
         };
-        symbolize::count(&mut self.trace);
+        self.trace.count_names();
         self.trace
     }
 }

@@ -26,7 +26,7 @@ use crate::output::output_file::OutputFile;
 use crate::output::sanitize::terminal;
 use crate::output::summary::Summary;
 use crate::perf_text::{self, TextError, WrittenError, WrittenTrace};
-use crate::symbolize::{self, CancelCheck, CancellableReader, CancellableWriter, Options};
+use crate::symbolize::{CancelCheck, CancellableReader, CancellableWriter, Options};
 use crate::trace::Trace;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
 use modules::Modules;
@@ -189,7 +189,7 @@ fn symbolize(
         read => read?,
     };
     let (WrittenTrace { mut trace, lines }, style) = read;
-    let samples = symbolize::count(&mut trace);
+    let samples = trace.count_names();
     modules.check(&trace, &samples, &summary);
 
     let symbolized = modules.symbolize(&mut trace, &samples, options, cancel);
@@ -202,7 +202,7 @@ fn symbolize(
     if symbolized.frames.is_empty() {
         return unchanged(modules, siblings);
     }
-    symbolize::count(&mut trace);
+    trace.count_names();
     modules.describe(&trace, &samples, &mut summary);
     let name = file::capture_name(path);
     let views = StackViews::new(&trace, style, &name);

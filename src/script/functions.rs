@@ -1,5 +1,6 @@
 //! The text printed after an address: function and file, each formatted once.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use super::address_resolver::UNKNOWN;
 use super::batch::{Frame, Object, ObjectId};
 use super::fields::Fields;
 use super::symbols::{FileSymbols, KernelList};
+use crate::output::sanitize::is_unprintable;
 use crate::symbolize::problems::unavailable;
 use crate::symbolize::unresolved::{self, Unresolved};
 use crate::trace::Notice;
@@ -269,11 +271,11 @@ impl StringArena {
         let Self { fields, bytes } = self;
         if fields.sym {
             bytes.push(b' ');
-            bytes.extend(printable(name.unwrap_or(UNKNOWN)));
+            bytes.extend_from_slice(&printable(name.unwrap_or(UNKNOWN)));
         }
         if fields.dso {
             bytes.extend_from_slice(b" (");
-            bytes.extend(printable(path));
+            bytes.extend_from_slice(&printable(path));
             bytes.push(b')');
         }
         self.end(start)
@@ -295,7 +297,7 @@ impl StringArena {
             if self.fields.sym {
                 self.bytes.push(b' ');
                 self.bytes
-                    .extend(printable(demangle_bare(&frame.symbol).as_bytes()));
+                    .extend_from_slice(&printable(demangle_bare(&frame.symbol).as_bytes()));
             }
             self.bytes.extend_from_slice(b" (inlined)\n");
             put_address::<b'\t'>(address, &mut self.bytes);
@@ -327,12 +329,29 @@ impl StringArena {
     }
 }
 
-/// Names are untrusted: none may start a line.
-fn printable(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
-    name.iter().map(|&byte| match byte {
-        0..0x20 | 0x7f => b'?',
-        byte => byte,
-    })
+/// Names are untrusted: none may start a line or change how a terminal shows the others.
+pub(super) fn printable(name: &[u8]) -> Cow<'_, [u8]> {
+    let is_plain = |byte: &u8| matches!(byte, b' '..0x7f);
+    if name.iter().all(is_plain) {
+        return name.into();
+    }
+    let mut out = Vec::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            let c = if is_unprintable(c) { '?' } else { c };
+            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        // Bytes that are no UTF-8 are as perf prints them, but for the controls among them.
+        let others = chunk.invalid().iter();
+        out.extend(others.map(|byte| {
+            if matches!(byte, 0x80..0xa0) {
+                b'?'
+            } else {
+                *byte
+            }
+        }));
+    }
+    out.into()
 }
 
 fn slot(frame: Frame) -> usize {

@@ -14,7 +14,7 @@ use super::address_resolver::AddressResolver;
 use super::batch::{Batch, Line, Stack};
 use super::counters::Counters;
 use super::fields::Fields;
-use super::functions::words;
+use super::functions::{printable, words};
 use super::stacks::Stacks;
 use super::symbols::KernelList;
 use super::tracepoint::Formats;
@@ -289,8 +289,7 @@ fn comm(machine: &Machine, tid: Tid, text: &mut Vec<u8>) -> u32 {
     match machine.thread_name(tid) {
         _ if tid.0 == 0 => text.extend_from_slice(b"swapper"),
         Some(name) if !name.is_empty() => {
-            let printable = |&byte: &u8| if byte < 0x20 { b'?' } else { byte };
-            text.extend(name.iter().map(printable));
+            text.extend_from_slice(&printable(name));
         }
         _ => {
             // Writing to memory cannot fail.

@@ -108,10 +108,16 @@ impl Selection {
         given.chain(own_code).collect()
     }
 
+    /// Returns whether it selects a part of what a process does at a time.
+    #[must_use]
+    pub fn selects_code(&self) -> bool {
+        self.thread.is_some() || !self.patterns.is_empty()
+    }
+
     /// Returns whether it selects by more than the process, which events do not have or have otherwise.
     #[must_use]
     pub fn selects_samples_only(&self) -> bool {
-        !self.times.is_all() || self.thread.is_some() || !self.patterns.is_empty()
+        !self.times.is_all() || self.selects_code()
     }
 
     /// Drops what does not count from a trace. `paths` are those of its ELF files.
@@ -150,6 +156,7 @@ impl Selection {
         rows.apply(trace);
         // Which of them have doubtful callers is unknown.
         trace.quality.stacks = quality;
+        trace.count_names();
         let pids: FxHashSet<i32> = trace.processes.iter().map(|row| row.pid.0).collect();
         if let Some(pressure) = &mut trace.info.cpu_pressure {
             keep_waits(pressure, &pids);

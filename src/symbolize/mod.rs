@@ -16,7 +16,6 @@ pub(crate) mod unresolved;
 
 pub use cancel::CancelCheck;
 pub(crate) use cancel::{CancellableReader, CancellableWriter};
-pub(crate) use counts::count;
 pub(crate) use functions::unsymbolized;
 pub(crate) use jit::{function as function_of_jit, function_of_method};
 pub(crate) use jit_symbol_files::{JitSymbolError, read_all};
@@ -231,7 +230,7 @@ pub fn symbolize(
         .quality
         .notices
         .extend(scripts.into_iter().chain(unresolved));
-    let samples = count(&mut trace);
+    let samples = trace.count_names();
     trace.modules = modules::rows(
         &counts::count_modules(&trace, &raw_trace.frames, &samples),
         machine.files(),

@@ -8,6 +8,7 @@ mod doubts;
 pub mod events;
 mod ids;
 mod methods;
+mod names;
 mod notice;
 mod process_notices;
 mod quality;
@@ -45,6 +46,7 @@ pub use throttle::{CpuPauses, Pauses};
 
 use std::ops::Range;
 
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use perfcollect_symbols::build_id::BuildId;
@@ -284,6 +286,26 @@ impl Trace {
     #[must_use]
     pub fn last_process(&self, pid: Pid) -> Option<&Process> {
         self.processes.iter().rfind(|process| process.pid == pid)
+    }
+
+    /// Returns for each row of `processes` the row of the last program that this process executed.
+    ///
+    /// A row after the end of the process is another one with its id.
+    #[must_use]
+    pub fn last_programs(&self) -> Vec<ProcessId> {
+        let mut last: FxHashMap<Pid, ProcessId> = FxHashMap::default();
+        let mut rows: Vec<ProcessId> = (0..self.processes.len() as u32).map(ProcessId).collect();
+        for (row, process) in rows.iter_mut().zip(&self.processes).rev() {
+            if process.pid.0 <= 0 {
+                continue;
+            }
+            let known = last.entry(process.pid).or_insert(*row);
+            match process.ended {
+                Some(_) => *known = *row,
+                None => *row = *known,
+            }
+        }
+        rows
     }
 
     /// Returns the process of a thread.

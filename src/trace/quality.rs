@@ -365,6 +365,21 @@ pub struct Quality {
     pub notices: Vec<Notice>,
 }
 
+impl Quality {
+    /// Returns whether the trace lacks what was asked for: its samples, their clock or their time.
+    #[must_use]
+    pub fn is_poorer_than_asked(&self) -> bool {
+        use super::NoticeKind::{DiskSpace, NoHardwareCycles, NoSamples, SpoolFull};
+        let lacks = |notice: &Notice| {
+            matches!(
+                notice.kind,
+                NoSamples | NoHardwareCycles | DiskSpace | SpoolFull
+            )
+        };
+        self.losses.is_incomplete() || self.notices.iter().any(lacks)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

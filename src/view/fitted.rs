@@ -1,4 +1,4 @@
-//! Names in the room that a screen has for them.
+//! Names and lines in the room that a screen has for them.
 
 use textwrap::core::display_width;
 
@@ -17,6 +17,24 @@ pub(super) fn fitted(module: &str, method: &str, room: usize) -> String {
     let start = room.saturating_sub(end + 1);
     let part = |letters: &[char]| letters.iter().collect::<String>();
     part(&letters[..start]) + "…" + &part(&letters[letters.len() - end..])
+}
+
+/// Cuts a line at a width.
+fn cut(line: &str, width: usize) -> String {
+    let mut taken = 0;
+    let fits = |c: &char| {
+        taken += display_width(c.encode_utf8(&mut [0; 4]));
+        taken <= width
+    };
+    line.chars().take_while(fits).collect()
+}
+
+/// Cuts a line at a width, with a sign that there is more.
+pub(crate) fn with_ellipsis(line: &str, width: usize) -> String {
+    match display_width(line) <= width {
+        true => line.to_owned(),
+        false => cut(line, width.saturating_sub(1)) + "…",
+    }
 }
 
 #[cfg(test)]

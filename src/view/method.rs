@@ -18,7 +18,10 @@ const OTHERS: &str = "[others]";
 /// Callers and callees of the frames whose name contains a pattern.
 #[derive(Debug)]
 pub(super) struct MethodView {
+    /// As it was typed, for messages.
     pattern: String,
+    /// What is between its `*`, in lower case.
+    parts: Vec<String>,
     samples: u64,
     own: u64,
     total: u64,
@@ -28,10 +31,15 @@ pub(super) struct MethodView {
 }
 
 impl MethodView {
-    /// Creates an empty view. The pattern matches in any case.
+    /// Creates an empty view. The pattern matches in any case; `*` stands for any characters.
     pub(super) fn new(pattern: &str) -> Self {
         Self {
-            pattern: pattern.to_lowercase(),
+            pattern: pattern.to_owned(),
+            parts: pattern
+                .to_lowercase()
+                .split('*')
+                .map(str::to_owned)
+                .collect(),
             samples: 0,
             own: 0,
             total: 0,
@@ -49,7 +57,17 @@ impl MethodView {
         self.samples = self.samples.checked_add(samples)?;
         // The first part is the process.
         let frames: Vec<&str> = stack.split(';').collect();
-        let is_it = |frame: &str| frame.to_lowercase().contains(&self.pattern);
+        let is_it = |frame: &str| {
+            let frame = frame.to_lowercase();
+            let mut rest = &*frame;
+            self.parts.iter().all(|part| {
+                let after = rest
+                    .find(&**part)
+                    .and_then(|at| rest.get(at + part.len()..));
+                rest = after.unwrap_or_default();
+                after.is_some()
+            })
+        };
         let frames = frames.get(1..).unwrap_or_default();
         let mut found = frames.iter().enumerate().filter(|(_, frame)| is_it(frame));
         // In a recursion, the caller is that of the first call, the callee that of the last one.
@@ -146,5 +164,22 @@ mod tests {
              \n        %  samples  callees\n   21.4 %        3  compare\n   14.3 %        2  copy\n"
         );
         assert_eq!(view.push_line("no count"), None);
+    }
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (pattern, expected) in [
+            ("*eval*", 3),
+            ("py*eval", 3),
+            ("eval*py", 0),
+            ("*", 5),
+            ("_EvalFrame", 3),
+        ] {
+            let mut view = MethodView::new(pattern);
+            view.push_line("p (1);main;_PyEval_EvalFrame;work 3")
+                .unwrap();
+            view.push_line("p (1);other 2").unwrap();
+            assert_eq!(view.total, expected, "{pattern}");
+        }
     }
 }

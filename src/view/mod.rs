@@ -5,7 +5,7 @@ mod call_tree;
 mod code_rows;
 mod diff;
 pub mod events;
-mod fitted;
+pub(crate) mod fitted;
 mod method;
 pub mod more;
 mod notices;
@@ -28,11 +28,9 @@ pub use table::TableFormat;
 pub use tables::{ReportKind, print_table};
 pub use tree::view_tree;
 
-use crate::output::archive::FLAME_GRAPH;
 use crate::output::sanitize::terminal;
 use crate::trace_archive::TraceArchiveError;
 use call_tree::CallTree;
-use opened::Stacks;
 use screen::Screen;
 
 /// Rows of each table of a report.
@@ -64,16 +62,18 @@ pub fn view(trace: &OpenTrace, rows: Rows, out: &mut impl Write) -> Result<(), V
     print(trace, path, rows, out).map_err(ViewError::Print)
 }
 
-/// Prints the answer that a trace gives, in the lines of a screen.
+/// Prints the answer that a trace gives, in the lines of a screen. `saved` says where it is; it may be
+/// empty.
 ///
 /// # Errors
 /// Returns an error if `out` cannot be written to.
 pub fn view_screen(
     trace: &OpenTrace,
+    saved: &str,
     screen: Screen,
     out: &mut impl Write,
 ) -> Result<(), ViewError> {
-    screen::print(&trace.summary, Some(&trace.more), "", screen, out).map_err(ViewError::Print)
+    screen::print(&trace.summary, Some(&trace.more), saved, screen, out).map_err(ViewError::Print)
 }
 
 /// Prints the callers and callees of the methods whose names contain `pattern`, in any case: at most
@@ -117,16 +117,8 @@ fn print(
         Err(error) => writeln!(out, "\nNo hottest path: {error}")?,
     }
     report::missing_symbols(summary, Some(&trace.more), out)?;
-    let Stacks::Archive(archive) = &trace.stacks else {
-        return Ok(());
-    };
-    let path = trace.path.to_string_lossy().replace('\'', r"'\''");
-    let entry = format!("{}/{FLAME_GRAPH}", archive.directory);
-    let (path, entry) = (terminal(&path), terminal(&entry));
-    writeln!(
-        out,
-        "\nFlame graph: unzip -p '{path}' '{entry}' > flamegraph.svg, then open it in a browser"
-    )
+    let command = trace.more.flame_graph();
+    writeln!(out, "\nFlame graph for any browser: {}", terminal(&command))
 }
 
 /// Formats a number with the singular or plural of its unit.

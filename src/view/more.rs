@@ -31,9 +31,10 @@ impl More {
             return None;
         }
         let own = &finding.command;
-        let words = own.iter().map(|word| match &**word {
-            TRACE => self.trace.clone(),
-            word => shell_word(word),
+        // A method may have the name that stands for the trace.
+        let words = own.iter().enumerate().map(|(at, word)| match at {
+            1 if word == TRACE => self.trace.clone(),
+            _ => shell_word(word),
         });
         let selection = self.selection.iter();
         let selection = selection.filter(|option| !own.contains(&option[0]));
@@ -53,6 +54,16 @@ impl More {
     /// Downloads debug files and symbolizes the trace again.
     pub(super) fn symbols(&self) -> String {
         format!("perfcollect symbols {}", self.trace)
+    }
+
+    /// Writes all functions to a file.
+    pub(super) fn functions(&self) -> String {
+        format!("{} -o functions.csv", self.of(&["convert"]))
+    }
+
+    /// Draws the flame graph.
+    pub(super) fn flame_graph(&self) -> String {
+        format!("{} -o flamegraph.svg", self.of(&["convert"]))
     }
 
     fn of(&self, words: &[&str]) -> String {

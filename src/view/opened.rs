@@ -89,7 +89,10 @@ impl OpenTrace {
             true => whole,
             false => Self::apply(selection, &mut trace, &whole)?,
         };
-        summary.findings = findings::find(&summary);
+        // A rule takes the selected samples of a process for all of them.
+        if !selection.selects_code() {
+            summary.findings = findings::find(&summary);
+        }
         Ok(Self {
             path: path.to_owned(),
             more: More::new(path, selection),
@@ -112,10 +115,16 @@ impl OpenTrace {
         let notices = &mut summary.quality.notices;
         notices.retain(|notice| may_concern(notice, &pids));
         if selection.selects_samples_only() {
-            let has_events = !whole.runtimes.is_empty();
-            let what = "the selection is of samples: what .NET processes reported is left out";
+            let events = "the selection is of samples: what .NET processes reported is left out";
             let remedy = "select by process only, or print the events: view -viewer events";
-            let notice = has_events.then(|| Notice::new(NoticeKind::Selection, what, remedy));
+            let code =
+                "the selection is of threads or frames: findings are about all that a process does";
+            let about = match whole.runtimes.is_empty() {
+                false => Some((events, remedy)),
+                true => selection.selects_code().then_some((code, "")),
+            };
+            let notice =
+                about.map(|(what, remedy)| Notice::new(NoticeKind::Selection, what, remedy));
             summary.quality.notices.extend(notice);
         } else {
             let runtimes = whole.runtimes.iter();

@@ -149,8 +149,15 @@ pub(super) fn allocations(summary: &Summary) -> Table {
 
 /// Returns the thread pool of each process.
 pub(super) fn thread_pool(summary: &Summary) -> Table {
-    let rows = of_each(summary, |runtime| runtime.thread_pool.as_ref());
-    let rows = rows.map(|(pid, pool)| {
+    let rows = of_each(summary, |runtime| {
+        Some((runtime.thread_pool.as_ref()?, runtime.waits.as_ref()))
+    });
+    let rows = rows.map(|(pid, (pool, waits))| {
+        let longest = waits.and_then(|waits| waits.rows.first());
+        let method = longest.map_or(Cell::None, |row| {
+            let [leaf, own] = methods(&row.methods);
+            if own == Cell::None { leaf } else { own }
+        });
         [
             pid.into(),
             u64::from(pool.max_threads).into(),
@@ -159,6 +166,8 @@ pub(super) fn thread_pool(summary: &Summary) -> Table {
             pool.starvations.into(),
             pool.blocking.into(),
             pool.max_throughput.into(),
+            waits.map_or(Cell::None, |waits| (waits.ms + waits.unended_ms).into()),
+            method,
         ]
     });
     let columns = [
@@ -169,6 +178,8 @@ pub(super) fn thread_pool(summary: &Summary) -> Table {
         "starvations",
         "blocking",
         "max_items_per_s",
+        "waiting_ms",
+        "longest_waits_in",
     ];
     Table::new("thread-pool", columns, rows)
 }
@@ -176,8 +187,8 @@ pub(super) fn thread_pool(summary: &Summary) -> Table {
 /// Returns the processes that have a part, with it.
 fn of_each<'a, T: 'a>(
     summary: &'a Summary,
-    part: impl Fn(&'a RuntimeSummary) -> Option<&'a T>,
-) -> impl Iterator<Item = (i32, &'a T)> {
+    part: impl Fn(&'a RuntimeSummary) -> Option<T>,
+) -> impl Iterator<Item = (i32, T)> {
     let runtimes = summary.runtimes.iter();
     runtimes.filter_map(move |runtime| Some((runtime.pid, part(runtime)?)))
 }

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::io::{self, Write};
 
-use super::fitted::fitted;
+use super::fitted::{fitted, with_ellipsis};
 use super::more::More;
 use super::report::{no_findings, percent, short};
 use super::{code_rows, count, notices, quality};
 use crate::output::NameStyle;
-use crate::output::sanitize::terminal;
+use crate::output::sanitize::{terminal, truncate_with_ellipsis};
 use crate::output::summary::{Finding, Summary};
 
 /// Smallest size that is used: a terminal may have no size.
@@ -30,6 +30,8 @@ const MIN_ROW: u64 = 1000;
 const NAME_COLUMN: usize = 11;
 /// Part of the lines for findings.
 const FINDING_LINES: usize = 11;
+/// Maximum length of each part of a notice, in bytes.
+const MAX_NOTICE_BYTES: usize = 240;
 /// Indentation of the lines of a finding after its first.
 const INDENT: &str = "     ";
 
@@ -111,23 +113,13 @@ fn rows(line: &str, width: usize) -> usize {
     textwrap::core::display_width(line).div_ceil(width).max(1)
 }
 
-/// Cuts a line at the width of the screen.
-fn cut(line: &str, width: usize) -> String {
-    let mut taken = 0;
-    let fits = |c: &char| {
-        taken += textwrap::core::display_width(c.encode_utf8(&mut [0; 4]));
-        taken <= width
-    };
-    line.chars().take_while(fits).collect()
-}
-
 /// Returns the headline in one or two rows: what is selected is at its end.
 fn headline_rows(summary: &Summary, width: usize) -> Vec<String> {
     let line = headline(summary);
     let mut rows = textwrap::wrap(&line, whole_words(width)).into_iter();
     let first = rows.next().map(Into::into).unwrap_or_default();
     let rest: Vec<String> = rows.map(Into::into).collect();
-    let second = (!rest.is_empty()).then(|| format!("{INDENT}{}", rest.join(" ")));
+    let second = (!rest.is_empty()).then(|| unlike_command(&format!("{INDENT}{}", rest.join(" "))));
     [first].into_iter().chain(second).collect()
 }
 
@@ -208,14 +200,6 @@ fn arguments(command_line: &str) -> String {
     short(&words.join(" "))
 }
 
-/// Cuts a line at the width of the screen, with a sign that there is more.
-fn with_ellipsis(line: &str, width: usize) -> String {
-    match textwrap::core::display_width(line) <= width {
-        true => line.to_owned(),
-        false => cut(line, width - 1) + "…",
-    }
-}
-
 /// Returns the lines of the first findings, and the number of rows that they take: not many more than
 /// are left.
 fn findings(
@@ -261,9 +245,18 @@ fn finding_lines(
         .break_words(true)
         .subsequent_indent(INDENT);
     let lines = textwrap::wrap(&text, options).into_iter();
+    let lines = lines.map(|line| unlike_command(&line));
     let command = more.and_then(|more| more.about(finding));
     let command = command.map(|command| COMMAND.to_owned() + &terminal(&command));
-    lines.map(Into::into).chain(command).collect()
+    lines.chain(command).collect()
+}
+
+/// Returns a line of text that does not look like one with a command. Names of the target are in it.
+fn unlike_command(line: &str) -> String {
+    match line.trim_start().strip_prefix(COMMAND.trim()) {
+        Some(rest) => format!("{INDENT}…{}{rest}", COMMAND.trim()),
+        None => line.to_owned(),
+    }
 }
 
 /// Returns how to wrap lines without a hyphen or a break in a word.
@@ -271,6 +264,11 @@ fn whole_words<'a>(width: usize) -> textwrap::Options<'a> {
     textwrap::Options::new(width)
         .break_words(false)
         .word_splitter(textwrap::WordSplitter::NoHyphenation)
+}
+
+/// Returns the text of a notice as it is shown.
+fn noted(text: &str) -> String {
+    terminal(&truncate_with_ellipsis(text, MAX_NOTICE_BYTES)).into_owned()
 }
 
 /// Returns the table of code: the user's, if there is any with a name.
@@ -322,7 +320,11 @@ fn ending(summary: &Summary, more: Option<&More>) -> Vec<String> {
                 count(all as u64 - 1, "more notice", "more notices")
             ),
         };
-        lines.push(format!("notice: {}{others}", short(&first.what)));
+        let remedy = match &*first.remedy {
+            "" => String::new(),
+            remedy => format!("; {}", noted(remedy)),
+        };
+        lines.push(format!("notice: {}{remedy}{others}", noted(&first.what)));
     }
     lines.extend(more.map(|more| format!("All of it: {}", terminal(&more.all()))));
     lines

@@ -5,7 +5,16 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
+use textwrap::core::display_width;
+
+use super::fitted::with_ellipsis;
+use crate::output::NameStyle;
 use crate::output::sanitize::{csv_text, json_text, terminal};
+
+/// Between two columns of text.
+const GAP: &str = "  ";
+/// Width below which columns of text are not cut.
+const MIN_TEXT_WIDTH: usize = 16;
 
 /// Format of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -118,6 +127,69 @@ impl Table {
         }
     }
 
+    /// Shortens text until the table fits into `width` columns, if it can: names of methods lose their
+    /// modules, namespaces and parameters, then the widest columns their ends.
+    pub(super) fn fit(&mut self, width: usize) {
+        if self.width() <= width {
+            return;
+        }
+        self.each_text(|_, text| {
+            if let Some((_, method)) = text.split_once('!') {
+                *text = NameStyle::Short.of_method(method).into_owned();
+            }
+        });
+        let mut widths = self.widths();
+        let mut over = self.width().saturating_sub(width);
+        while over > 0 {
+            let is_text = |(column, _): &(usize, &mut usize)| self.is_text(*column);
+            let columns = widths.iter_mut().enumerate().filter(is_text);
+            let Some((_, widest)) = columns.max_by_key(|(_, width)| **width) else {
+                return;
+            };
+            if *widest <= MIN_TEXT_WIDTH {
+                break;
+            }
+            *widest -= 1;
+            over -= 1;
+        }
+        self.each_text(|column, text| *text = with_ellipsis(text, widths[column]));
+    }
+
+    fn each_text(&mut self, mut change: impl FnMut(usize, &mut String)) {
+        for row in &mut self.rows {
+            for (column, cell) in row.iter_mut().enumerate() {
+                if let Cell::Text(text) = cell {
+                    change(column, text);
+                }
+            }
+        }
+    }
+
+    fn is_text(&self, column: usize) -> bool {
+        self.rows.iter().any(|row| row[column].is_text())
+    }
+
+    /// Returns the width of each column of the text.
+    fn widths(&self) -> Vec<usize> {
+        let mut widths: Vec<usize> = self
+            .columns
+            .iter()
+            .map(|name| display_width(name))
+            .collect();
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(texts(row)) {
+                *width = display_width(&cell).max(*width);
+            }
+        }
+        widths
+    }
+
+    /// Returns the width of the text.
+    fn width(&self) -> usize {
+        let widths = self.widths();
+        widths.iter().sum::<usize>() + (widths.len().max(1) - 1) * GAP.len()
+    }
+
     /// Writes the table.
     pub(super) fn write(&self, format: TableFormat, out: &mut impl Write) -> io::Result<()> {
         match format {
@@ -130,26 +202,21 @@ impl Table {
 
     /// Text columns are aligned to the left, numbers to the right. The last column is not padded.
     fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
-        let is_text = |column: usize| self.rows.iter().any(|row| row[column].is_text());
-        let is_text: Vec<bool> = (0..self.columns.len()).map(is_text).collect();
-        let cells: Vec<Vec<String>> = self.rows.iter().map(|row| texts(row)).collect();
-        let heading = self.columns.iter().map(|&name| name.to_owned()).collect();
-        let lines: Vec<&Vec<String>> = [&heading].into_iter().chain(&cells).collect();
-        let width = |column: usize| {
-            let widths = lines
-                .iter()
-                .map(|line| textwrap::core::display_width(&line[column]));
-            widths.max().unwrap_or_default()
-        };
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let columns = 0..self.columns.len();
+        let is_text: Vec<bool> = columns.map(|column| self.is_text(column)).collect();
+        let heading: Vec<String> = self.columns.iter().map(|&name| name.to_owned()).collect();
+        let lines = [heading]
+            .into_iter()
+            .chain(self.rows.iter().map(|row| texts(row)));
+        let widths = self.widths();
         for line in lines {
             let mut text = String::new();
             for (column, cell) in line.iter().enumerate() {
-                let padding = widths[column].saturating_sub(textwrap::core::display_width(cell));
+                let padding = widths[column].saturating_sub(display_width(cell));
                 let padding = " ".repeat(padding);
                 match is_text[column] {
-                    true => text += &format!("{cell}{padding}  "),
-                    false => text += &format!("{padding}{cell}  "),
+                    true => text += &format!("{cell}{padding}{GAP}"),
+                    false => text += &format!("{padding}{cell}{GAP}"),
                 }
             }
             writeln!(out, "{}", text.trim_end())?;

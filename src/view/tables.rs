@@ -13,6 +13,9 @@ use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
 /// Part of the samples (0.1 %) that a frame of the call tree has at least.
 const MIN_TREE_PART: f64 = 0.001;
 
+/// Why there are no allocations.
+const NO_ALLOCATIONS: &str = "no allocations were recorded: a capture with -gconly records them";
+
 /// What a report is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ReportKind {
@@ -67,7 +70,8 @@ impl ReportKind {
     }
 }
 
-/// Prints a table of a trace.
+/// Prints a table of a trace. Text fits into `width` columns, if there is a limit. Returns what the table
+/// lacks, unless it is in the text.
 ///
 /// # Errors
 /// Returns an error if the trace cannot be read, or `out` cannot be written to.
@@ -76,12 +80,14 @@ pub fn print_table(
     kind: ReportKind,
     format: TableFormat,
     rows: Rows,
+    width: Option<usize>,
     out: &mut impl Write,
-) -> Result<(), ViewError> {
+) -> Result<Option<String>, ViewError> {
     let mut table = match (kind, format) {
         (ReportKind::Summary | ReportKind::Findings, TableFormat::Text)
         | (ReportKind::Summary, TableFormat::Json) => {
-            return print_whole(trace, kind, format, out).map_err(ViewError::Print);
+            let printed = print_whole(trace, kind, format, out);
+            return printed.map(|()| None).map_err(ViewError::Print);
         }
         (kind, _) => table(trace, kind, rows)?,
     };
@@ -90,17 +96,26 @@ pub fn print_table(
     }
     let shown = table.rows.len();
     table.rows.truncate(rows.top);
+    if let Some(width) = width.filter(|_| format == TableFormat::Text) {
+        table.fit(width);
+    }
     table.write(format, out).map_err(ViewError::Print)?;
-    match omitted(&trace.summary, kind, rows.full) {
-        Some(omitted) if format == TableFormat::Text && table.rows.len() == shown => {
-            writeln!(out, "{omitted}").map_err(ViewError::Print)
+    let omitted = match table.rows.is_empty() {
+        true if kind == ReportKind::Alloc => Some(NO_ALLOCATIONS.to_owned()),
+        _ => omitted(trace, kind, rows.full).filter(|_| table.rows.len() == shown),
+    };
+    match omitted {
+        Some(omitted) if format == TableFormat::Text => {
+            writeln!(out, "{omitted}").map_err(ViewError::Print)?;
+            Ok(None)
         }
-        _ => Ok(()),
+        omitted => Ok(omitted),
     }
 }
 
 /// Says that a trace has more rows than its summary keeps.
-fn omitted(summary: &Summary, kind: ReportKind, full: bool) -> Option<String> {
+fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
+    let summary = &trace.summary;
     let shares = &summary.shares;
     let (all, kept) = match kind {
         ReportKind::Processes => (summary.process_count, summary.processes.len()),
@@ -112,7 +127,11 @@ fn omitted(summary: &Summary, kind: ReportKind, full: bool) -> Option<String> {
         _ => return None,
     };
     let more = all.saturating_sub(kept as u64);
-    (more > 0).then(|| format!("... and {more} more, which summary.json does not have"))
+    let all_of_it = match kind {
+        ReportKind::Cpu => format!("{} has all", trace.more.functions()),
+        _ => "summary.json does not have them".to_owned(),
+    };
+    (more > 0).then(|| format!("... and {more} more: {all_of_it}"))
 }
 
 fn shares_omitted(rows: &[Share]) -> Option<String> {
@@ -328,12 +347,16 @@ fn totals(summary: &Summary) -> Table {
 }
 
 fn processes(summary: &Summary) -> Table {
+    let pressure = summary.info.cpu_pressure.as_ref();
+    let waits = pressure.map_or(&[][..], |pressure| &pressure.processes);
     let rows = summary.processes.iter().map(|row| {
         let text = |text: &str| Cell::from(text);
+        let waits = waits.iter().find(|waits| waits.pid == row.pid);
         [
             percent(summary, row.samples),
             row.cpu_ms.into(),
             row.samples.into(),
+            waits.map_or(Cell::None, |waits| waits.waited_ms.into()),
             row.pid.into(),
             text(row.program()),
             text(&row.command_line),
@@ -343,6 +366,7 @@ fn processes(summary: &Summary) -> Table {
         "cpu_percent",
         "cpu_ms",
         "samples",
+        "waited_ms",
         "pid",
         "program",
         "command_line",

@@ -168,7 +168,14 @@ sealed class Collections : Trouble
         for (var i = 0; i < 1000; i++)
         {
             var at = next[thread] = (next[thread] + 7919) % orders.Length;
-            orders[at] = new Order { Previous = orders[(at + 1) % orders.Length], Lines = new byte[100] };
+            var previous = orders[(at + 1) % orders.Length];
+            if (previous != null)
+            {
+                // Or the list would have all orders, and none would die.
+                previous.Previous = null;
+            }
+
+            orders[at] = new Order { Previous = previous, Lines = new byte[100] };
             orders[(at + 1) % orders.Length] = null;
         }
     }

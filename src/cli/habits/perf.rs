@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Parser};
 
 use super::{Line, Translated, sentence};
+use crate::output::file;
 
 /// Events of `-e` that are CPU time, and those that are cycles.
 const CPU_TIME: [&str; 2] = ["cpu-clock", "task-clock"];
@@ -13,7 +15,7 @@ const CYCLES: [&str; 2] = ["cycles", "cpu-cycles"];
 /// Recording that perf reads by default.
 const PERF_DATA: &str = "perf.data";
 /// Words by which a report is recognized as one of perf.
-const OF_REPORT: [&str; 14] = [
+const OF_REPORT: [&str; 30] = [
     "-i",
     "--input",
     "--stdio",
@@ -26,8 +28,28 @@ const OF_REPORT: [&str; 14] = [
     "--children",
     "--no-children",
     "-n",
+    "--header",
     "--header-only",
     "--percent-limit",
+    "-f",
+    "--force",
+    "-v",
+    "--verbose",
+    "-q",
+    "--quiet",
+    "--comm",
+    "--comms",
+    "--pid",
+    "--tid",
+    "--call-graph",
+    "--max-stack",
+    "--inline",
+    "--dsos",
+    "--symbols",
+];
+/// Keys of `--sort` that a table has.
+const KEYS: [&str; 9] = [
+    "overhead", "sym", "symbol", "symbols", "dso", "comm", "pid", "tid", "sample",
 ];
 
 /// Options of `perf record`.
@@ -178,10 +200,24 @@ struct ShownAnyhow {
 
 /// Translates the words after `perf record`.
 pub(super) fn record(words: &[OsString]) -> Translated {
-    let wanted = Record::try_parse_from(words)?;
+    let wanted = match Record::try_parse_from(words) {
+        Err(error) => return without_counterpart(error, "record", "collect"),
+        Ok(wanted) => wanted,
+    };
+    if wanted.output.as_deref() == Some(Path::new("-")) {
+        return sentence(
+            "-o -: traces are files, not a stream: `perfcollect collect NAME`, then `perfcollect convert NAME.trace.zip`",
+        );
+    }
     let mut line = Line::new("collect");
     for event in wanted.event.iter().flat_map(|events| events.split(',')) {
-        let name = event.split(':').next().unwrap_or_default();
+        let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
+        if modifiers.contains('u') != modifiers.contains('k') {
+            return sentence(format!(
+                "-e {event}: kernel and user code are sampled together; `perfcollect view NAME -exclude 'vmlinux!'` leaves \
+                 out what ran in the kernel, `-include` the rest"
+            ));
+        }
         if CYCLES.contains(&name) {
             line.word("-hwevents");
         } else if !CPU_TIME.contains(&name) {
@@ -219,6 +255,34 @@ pub(super) fn record(words: &[OsString]) -> Translated {
     line.done()
 }
 
+/// Names an option of perf that has no counterpart.
+fn without_counterpart(error: clap::Error, command: &str, own: &str) -> Translated {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option))
+            if error.kind() == ErrorKind::UnknownArgument && option.starts_with('-') =>
+        {
+            sentence(format!(
+                "{option} of perf {command} has no counterpart: `perfcollect {own} --help` lists what has; a recording of \
+                 perf is read, too: `perfcollect convert perf.data`"
+            ))
+        }
+        _ => Err(error),
+    }
+}
+
+/// Returns what `perf report` reads by default: perf.data, or if there is none the newest trace in the current
+/// directory.
+fn newest() -> PathBuf {
+    let perf_data = PathBuf::from(PERF_DATA);
+    if perf_data.exists() {
+        return perf_data;
+    }
+    let entries = std::fs::read_dir(".").into_iter().flatten().flatten();
+    let traces = entries.filter(|entry| file::is_trace(Path::new(&entry.file_name())));
+    let newest = traces.max_by_key(|entry| entry.metadata().and_then(|data| data.modified()).ok());
+    newest.map_or(perf_data, |entry| entry.file_name().into())
+}
+
 /// Returns the name of the trace for the name of a recording.
 fn without_suffix(name: &Path) -> PathBuf {
     match name.extension() {
@@ -245,19 +309,33 @@ pub(super) fn report(words: &[OsString]) -> Option<Translated> {
 }
 
 fn translated(words: &[OsString]) -> Translated {
-    let wanted = Report::try_parse_from(words)?;
+    let wanted = match Report::try_parse_from(words) {
+        Err(error) => return without_counterpart(error, "report", "report"),
+        Ok(wanted) => wanted,
+    };
     let mut line = Line::new("report");
     let file = wanted.input.or(wanted.file);
-    line.word(file.unwrap_or_else(|| PERF_DATA.into()));
+    line.word(file.unwrap_or_else(newest));
     let keys: Vec<&str> = wanted
         .sort
         .iter()
         .flat_map(|keys| keys.split(','))
         .collect();
+    if let Some(other) = keys.iter().find(|key| !KEYS.contains(key)) {
+        return sentence(format!(
+            "--sort {other}: the tables are by sym, dso, comm, pid or tid; `perfcollect report FILE -kind` has others"
+        ));
+    }
     let kind = match keys.as_slice() {
         _ if wanted.header_only => "summary",
         _ if wanted.call_graph.is_some() => "calltree",
-        keys if keys.is_empty() || keys.iter().any(|key| key.starts_with("sym")) => "cpu",
+        keys if keys
+            .iter()
+            .all(|key| key.starts_with("sym") || ["overhead", "sample"].contains(key)) =>
+        {
+            "cpu"
+        }
+        keys if keys.iter().any(|key| key.starts_with("sym")) => "cpu",
         keys if keys.contains(&"dso") => "modules",
         keys if keys.contains(&"tid") => "threads",
         _ => "processes",

@@ -3,9 +3,12 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-/// Writes a string.
+use crate::output::sanitize::json_text;
+
+/// Writes a string, without characters that a terminal must not get.
 pub(super) fn string(out: &mut impl Write, text: &str) -> io::Result<()> {
-    serde_json::to_writer(out, text).map_err(io::Error::from)
+    let json = serde_json::to_string(text)?;
+    out.write_all(json_text(&json).as_bytes())
 }
 
 /// Writes a list of numbers or other texts that are JSON.

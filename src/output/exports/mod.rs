@@ -96,6 +96,11 @@ impl Export {
             })
     }
 
+    /// Returns the suffixes of all exports.
+    pub fn suffixes() -> impl Iterator<Item = &'static str> {
+        SUFFIXES.iter().map(|&(suffix, ..)| suffix)
+    }
+
     /// Returns what opens the file.
     #[must_use]
     pub fn viewer(self) -> &'static str {

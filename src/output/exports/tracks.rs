@@ -10,7 +10,8 @@ use rustc_hash::FxHashMap;
 
 use super::weights::Weights;
 use crate::output::sanitize::terminal;
-use crate::trace::{Sample, ThreadId, Trace};
+use crate::output::summary::program_of;
+use crate::trace::{Process, Sample, ThreadId, Trace};
 
 /// Maximum number of samples in memory: 16 MiB.
 pub(super) const MAX_BATCH: usize = 1 << 19;
@@ -30,6 +31,11 @@ pub(super) struct Track {
     pub(super) last: u64,
 }
 
+/// Returns the name of the program that a process executes.
+fn program(process: &Process) -> &str {
+    program_of(&process.name, &process.command_line)
+}
+
 /// Tracks with samples, most weight first.
 pub(super) struct Tracks<'a> {
     trace: &'a Trace,
@@ -43,7 +49,7 @@ impl<'a> Tracks<'a> {
     pub(super) fn threads(trace: &'a Trace, max: usize) -> Self {
         let rows = trace.threads.iter().map(|thread| {
             let process = &trace.processes[thread.process.index()];
-            track(&thread.name, &process.name, process.pid.0, thread.tid.0)
+            track(&thread.name, program(process), process.pid.0, thread.tid.0)
         });
         let of_thread = (0..trace.threads.len() as u32).collect();
         Self::new(trace, of_thread, rows.collect(), (max, "threads"))
@@ -52,7 +58,8 @@ impl<'a> Tracks<'a> {
     /// One for each process.
     pub(super) fn processes(trace: &'a Trace, max: usize) -> Self {
         let processes = trace.processes.iter();
-        let rows = processes.map(|process| track(&process.name, &process.name, process.pid.0, 0));
+        let rows =
+            processes.map(|process| track(&process.name, program(process), process.pid.0, 0));
         let of_thread = trace.threads.iter().map(|thread| thread.process.0);
         Self::new(
             trace,
@@ -68,7 +75,7 @@ impl<'a> Tracks<'a> {
         let mut rows = Vec::new();
         let threads = trace.threads.iter().map(|thread| {
             let process = &trace.processes[thread.process.index()];
-            let (name, process, pid) = (&*thread.name, &*process.name, process.pid.0);
+            let (name, process, pid) = (&*thread.name, program(process), process.pid.0);
             *known.entry((name, process, pid)).or_insert_with(|| {
                 rows.push(track(name, process, pid, 0));
                 rows.len() as u32 - 1

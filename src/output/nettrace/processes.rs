@@ -1,9 +1,12 @@
 //! Process instances in the file.
+//!
+//! A process that executes another program stays one instance, with the name of the last: readers keep a
+//! thread in the first instance that had it, and find no symbols of a later one.
 
 use rustc_hash::FxHashMap;
 
 use crate::output::sanitize::{perf_comm, terminal};
-use crate::trace::{Pid, Trace};
+use crate::trace::{Pid, ProcessId, Trace};
 
 /// One process instance. A process id may have several.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub(super) struct Processes {
     pub(super) instances: Vec<ProcessInstance>,
     /// Current instance of each process id.
     current: FxHashMap<Pid, usize>,
+    /// As [`Trace::last_programs`].
+    last_programs: Vec<ProcessId>,
 }
 
 impl Processes {
@@ -37,9 +42,11 @@ impl Processes {
         let mut processes = Self {
             instances: sampled.collect(),
             current: FxHashMap::default(),
+            last_programs: trace.last_programs(),
         };
-        for (row, instance) in processes.instances.iter().enumerate() {
-            processes.current.entry(instance.pid).or_insert(row);
+        for (instance, last) in processes.instances.iter().zip(&processes.last_programs) {
+            let current = processes.current.entry(instance.pid);
+            current.or_insert(last.index());
         }
         for process in trace.events.streams().iter().map(|it| it.name.process) {
             let instances = &mut processes.instances;
@@ -61,6 +68,11 @@ impl Processes {
         let mut rows: Vec<usize> = self.current.values().copied().collect();
         rows.sort_unstable();
         rows
+    }
+
+    /// Returns the instance of a process of the trace.
+    pub(super) fn of(&self, process: ProcessId) -> usize {
+        self.last_programs[process.index()].index()
     }
 
     /// Makes an instance the current one of its process id.

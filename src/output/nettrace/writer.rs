@@ -92,7 +92,7 @@ impl<'a, W: Write> Writer<'a, W> {
     pub(super) fn sample(&mut self, sample: &Sample) -> io::Result<()> {
         let time = self.zero.shifted(sample.time);
         let thread = &self.trace.threads[sample.thread.index()];
-        let instance = thread.process.index();
+        let instance = self.processes.of(thread.process);
         if !self.processes.instances[instance].is_started {
             self.start_process(instance, Record::ProcessCreate, time)?;
         }

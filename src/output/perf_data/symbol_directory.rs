@@ -58,14 +58,23 @@ impl SymbolDirectory {
             Ok(_) if !force => Err(file::create_error(path, Errno::EXIST)),
             Ok(stat) => {
                 let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-                let is_own = is_directory && file::is_own(&stat, FileOwner::invoking_user());
-                match is_own && directory::open(&place).is_ok_and(|dir| directory::is_flat(&dir)) {
-                    true => Ok(true),
-                    false => Err(OutputError::NotReplaceable {
-                        path: path.to_owned(),
-                    }),
+                if !is_directory || !file::is_own(&stat, FileOwner::invoking_user()) {
+                    return Err(file::not_replaceable(path));
                 }
+                Self::open(&place, path).map(|_| true)
             }
+        }
+    }
+
+    /// Opens an older directory, which perfcollect made.
+    fn open(place: &PathAt, path: &Path) -> Result<OwnedFd, OutputError> {
+        let owner = FileOwner::invoking_user();
+        let dir = directory::open(place).map_err(|errno| file::write_error(path, errno.into()))?;
+        match directory::is_made(&dir, owner) && directory::is_flat(&dir) {
+            true => Ok(dir),
+            false => Err(OutputError::NotMade {
+                path: path.to_owned(),
+            }),
         }
     }
 
@@ -92,18 +101,20 @@ impl SymbolDirectory {
     /// Returns [`OutputError::Write`] if the older directory cannot be replaced.
     pub fn publish(&mut self) -> Result<(), OutputError> {
         let place = PathAt::open(&self.path)?;
-        self.move_to(&place)
-            .map_err(|error| file::write_error(&self.path, error))?;
+        self.move_to(&place)?;
         self.place = place;
         Ok(())
     }
 
-    fn move_to(&self, place: &PathAt) -> io::Result<()> {
+    fn move_to(&self, place: &PathAt) -> Result<(), OutputError> {
+        let failed = |error| file::write_error(&self.path, error);
         if self.replaces {
-            directory::remove(place, &directory::open(place)?, |_| true)?;
+            let older = Self::open(place, &self.path)?;
+            directory::remove(place, &older, |_| true).map_err(failed)?;
         }
         let PathAt { dir, name } = &self.place;
-        Ok(rustix::fs::renameat(dir, name, &place.dir, &place.name)?)
+        let renamed = rustix::fs::renameat(dir, name, &place.dir, &place.name);
+        renamed.map_err(|errno| failed(errno.into()))
     }
 
     /// Keeps the published directory.

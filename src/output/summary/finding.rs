@@ -137,8 +137,8 @@ impl Finding {
 
     /// Sets the arguments of perfcollect for more about it.
     #[must_use]
-    pub fn more(self, command: &[&str]) -> Self {
-        let command = command.iter().map(|&word| word.to_owned());
+    pub fn more(self, command: &[impl AsRef<str>]) -> Self {
+        let command = command.iter().map(|word| word.as_ref().to_owned());
         Self {
             command: command.collect(),
             ..self

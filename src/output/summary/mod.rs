@@ -42,7 +42,7 @@ use super::own_code::OwnCode;
 use super::sanitize;
 use super::time_zero::TimeZero;
 use crate::history::MAX_PROCESSES;
-use crate::trace::{CaptureInfo, Quality, Trace};
+use crate::trace::{CaptureInfo, ProcessId, Quality, Trace};
 use methods::Methods;
 use shares::ShareCounts;
 
@@ -86,7 +86,7 @@ pub struct Summary {
     /// ELF files with code in a stack: at most 200, those with most frames.
     #[serde(default)]
     pub modules: Vec<ModuleSummary>,
-    /// Number of processes with samples.
+    /// Number of processes with samples. One that executed several programs counts once, as the last.
     pub process_count: u64,
     /// The processes with most CPU time.
     pub processes: Vec<ProcessSummary>,
@@ -188,9 +188,10 @@ impl Summary {
 
     /// Creates the summary without what the events report.
     fn of_samples(trace: &Trace, own_code: &OwnCode, modules: Vec<ModuleSummary>) -> Self {
-        let samples = SampleCounts::for_trace(trace);
+        let last_programs = trace.last_programs();
+        let samples = SampleCounts::for_trace(trace, &last_programs);
         let methods = Methods::count(trace, &samples.by_stack, own_code);
-        let mut shares = ShareCounts::new(trace, &methods, own_code);
+        let mut shares = ShareCounts::new(trace, &methods, own_code, &last_programs);
         trace.samples.iter().for_each(|sample| shares.add(&sample));
         let threads = threads::rows(trace, shares.by_thread());
         let (work, shares) = shares.finish();
@@ -201,10 +202,10 @@ impl Summary {
             incomplete: trace.quality.losses.is_incomplete(),
             findings: Vec::new(),
             samples: trace.samples.len() as u64,
-            cpu_ms: ms(samples.by_process.iter().map(|(_, ns)| ns).sum()),
+            cpu_ms: ms(samples.by_process.iter().flatten().map(|(_, ns)| ns).sum()),
             quality: trace.quality.clone(),
             modules,
-            process_count: trace.processes.len() as u64,
+            process_count: samples.by_process.iter().flatten().count() as u64,
             programs: programs::rows(trace, &samples.by_process),
             processes: processes::rows(trace, samples.by_process, &work),
             threads,
@@ -227,18 +228,23 @@ fn kept(text: &str) -> String {
 
 /// Sample counts per process and per stack, from one pass over the samples.
 struct SampleCounts {
-    /// Number of samples, and their nanoseconds of CPU time.
-    by_process: Vec<(u64, u64)>,
+    /// Number of samples, and their nanoseconds of CPU time. `None` if the process executed another
+    /// program after this row: that row has all.
+    by_process: Vec<Option<(u64, u64)>>,
     by_stack: Vec<u64>,
 }
 
 impl SampleCounts {
-    fn for_trace(trace: &Trace) -> Self {
-        let mut by_process = vec![(0, 0); trace.processes.len()];
+    fn for_trace(trace: &Trace, last_programs: &[ProcessId]) -> Self {
+        let mut by_process = vec![None; trace.processes.len()];
+        for last in last_programs {
+            by_process[last.index()] = Some((0, 0));
+        }
         let mut by_stack = vec![0; trace.stacks.len()];
         for sample in trace.samples.iter() {
             let process = trace.threads[sample.thread.index()].process;
-            let (samples, ns) = &mut by_process[process.index()];
+            let process = last_programs[process.index()];
+            let (samples, ns) = by_process[process.index()].get_or_insert_default();
             *samples += 1;
             *ns = u64::saturating_add(*ns, sample.weight.0);
             if let Some(samples) = by_stack.get_mut(sample.stack.index()) {

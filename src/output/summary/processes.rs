@@ -11,7 +11,7 @@ use crate::trace::{Process, Trace};
 /// Host of .NET programs.
 const DOTNET: &str = "dotnet";
 
-/// One process instance.
+/// One process, as the last program that it executed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSummary {
     /// Process id.
@@ -70,10 +70,18 @@ pub(crate) fn is_program(name: &str, command_line: &str, selector: &str) -> bool
     is_same(name) || is_same(program) || hosted.is_some_and(is_hosted)
 }
 
-pub(super) fn rows(trace: &Trace, totals: Vec<(u64, u64)>, work: &[Work]) -> Vec<ProcessSummary> {
+/// Returns the processes with most CPU time. `totals`: samples and nanoseconds of each process.
+pub(super) fn rows(
+    trace: &Trace,
+    totals: Vec<Option<(u64, u64)>>,
+    work: &[Work],
+) -> Vec<ProcessSummary> {
     let rows = trace.processes.iter().zip(totals).zip(work);
     let mut rows: Vec<_> = rows
-        .map(|((process, (samples, ns)), work)| (process, samples, ns, *work))
+        .filter_map(|((process, totals), work)| {
+            let (samples, ns) = totals?;
+            Some((process, samples, ns, *work))
+        })
         .collect();
     rows.sort_by_key(|(process, _, ns, _)| (Reverse(*ns), process.pid));
     rows.truncate(TOP);

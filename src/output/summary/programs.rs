@@ -34,9 +34,12 @@ struct Totals {
 }
 
 /// Returns the programs with most CPU time. `totals`: samples and nanoseconds of each process.
-pub(super) fn rows(trace: &Trace, totals: &[(u64, u64)]) -> Vec<ProgramSummary> {
+pub(super) fn rows(trace: &Trace, totals: &[Option<(u64, u64)>]) -> Vec<ProgramSummary> {
     let mut programs: HashMap<&str, Totals> = HashMap::new();
-    for (process, &(samples, ns)) in trace.processes.iter().zip(totals) {
+    for (process, totals) in trace.processes.iter().zip(totals) {
+        let Some((samples, ns)) = *totals else {
+            continue;
+        };
         let name = program_of(&process.name, &process.command_line);
         let program = programs.entry(name).or_default();
         program.processes += 1;

@@ -15,7 +15,7 @@ use super::work_methods::{WorkMethod, WorkMethods};
 use super::{TOP, kept};
 use crate::output::label;
 use crate::output::own_code::OwnCode;
-use crate::trace::{Sample, Trace};
+use crate::trace::{ProcessId, Sample, Trace};
 
 /// Maximum number of rows of one process.
 pub(crate) const TOP_OF_PROCESS: usize = 10;
@@ -93,6 +93,7 @@ impl<K: Copy + Eq + Hash + Ord> Parts<K> {
 /// Counts the samples of all processes by part, and by kind of work.
 pub(super) struct ShareCounts<'a> {
     trace: &'a Trace,
+    last_programs: &'a [ProcessId],
     methods: &'a Methods<'a>,
     work: StackWork,
     syscalls: Syscalls<'a>,
@@ -109,11 +110,18 @@ pub(super) struct ShareCounts<'a> {
 }
 
 impl<'a> ShareCounts<'a> {
-    pub(super) fn new(trace: &'a Trace, methods: &'a Methods<'a>, own_code: &OwnCode) -> Self {
+    /// `last_programs`: as [`Trace::last_programs`].
+    pub(super) fn new(
+        trace: &'a Trace,
+        methods: &'a Methods<'a>,
+        own_code: &OwnCode,
+        last_programs: &'a [ProcessId],
+    ) -> Self {
         let (module_names, leaf_modules) = leaf_modules(trace);
         let threads = trace.threads.iter();
         Self {
             trace,
+            last_programs,
             methods,
             work: StackWork::new(trace, own_code),
             syscalls: Syscalls::new(trace),
@@ -134,6 +142,7 @@ impl<'a> ShareCounts<'a> {
     pub(super) fn add(&mut self, sample: &Sample) {
         let thread = sample.thread.index();
         let process = self.trace.threads[thread].process;
+        let process = self.last_programs[process.index()];
         self.by_thread[thread] += 1;
         let work = &mut self.by_process[process.index()];
         self.work
@@ -160,7 +169,7 @@ impl<'a> ShareCounts<'a> {
 
     /// Returns the work of each process, and the parts.
     pub(super) fn finish(self) -> (Vec<Work>, Shares) {
-        let threads = thread_rows(self.trace, &self.by_thread);
+        let threads = self.thread_rows();
         let trace = self.trace;
         let named = |parts: Parts<u32>, name: &dyn Fn(u32) -> (String, String)| {
             let row = |(process, key, samples): (u32, u32, u64)| {
@@ -190,39 +199,40 @@ impl<'a> ShareCounts<'a> {
         };
         (self.by_process, shares)
     }
+
+    fn thread_rows(&self) -> Vec<Share> {
+        let mut groups: HashMap<(u32, &str), (u64, u64, &str)> = HashMap::new();
+        let sampled = self.trace.threads.iter().zip(&self.by_thread);
+        for (thread, &samples) in sampled.filter(|(_, samples)| **samples > 0) {
+            let process = self.last_programs[thread.process.index()];
+            let group = groups.entry((process.0, stem(&thread.name)));
+            let (all, threads, _) = group.or_insert((0, 0, &thread.name));
+            *all += samples;
+            *threads += 1;
+        }
+        let parts = groups.iter().map(|(key, (samples, ..))| (*key, *samples));
+        let top = Parts(parts.collect()).top();
+        let row = |(process, stem, samples): (u32, &str, u64)| {
+            let (_, threads, first) = groups[&(process, stem)];
+            Share {
+                pid: self.trace.processes[process as usize].pid.0,
+                name: match threads {
+                    1 => kept(first),
+                    _ if first == stem => kept(stem),
+                    _ => kept(&format!("{stem}*")),
+                },
+                module: String::new(),
+                samples,
+                threads,
+            }
+        };
+        top.into_iter().map(row).collect()
+    }
 }
 
 /// Returns the name of a thread without the number at its end.
 fn stem(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit())
-}
-
-fn thread_rows(trace: &Trace, by_thread: &[u64]) -> Vec<Share> {
-    let mut groups: HashMap<(u32, &str), (u64, u64, &str)> = HashMap::new();
-    let sampled = trace.threads.iter().zip(by_thread);
-    for (thread, &samples) in sampled.filter(|(_, samples)| **samples > 0) {
-        let group = groups.entry((thread.process.0, stem(&thread.name)));
-        let (all, threads, _) = group.or_insert((0, 0, &thread.name));
-        *all += samples;
-        *threads += 1;
-    }
-    let parts = groups.iter().map(|(key, (samples, ..))| (*key, *samples));
-    let top = Parts(parts.collect()).top();
-    let row = |(process, stem, samples): (u32, &str, u64)| {
-        let (_, threads, first) = groups[&(process, stem)];
-        Share {
-            pid: trace.processes[process as usize].pid.0,
-            name: match threads {
-                1 => kept(first),
-                _ if first == stem => kept(stem),
-                _ => kept(&format!("{stem}*")),
-            },
-            module: String::new(),
-            samples,
-            threads,
-        }
-    };
-    top.into_iter().map(row).collect()
 }
 
 /// Returns the distinct modules of innermost functions, and the row of each stack.

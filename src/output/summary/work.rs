@@ -76,6 +76,9 @@ pub struct Work {
     pub not_optimized: u64,
     /// In or below the user's methods with a name.
     pub own: u64,
+    /// With stacks that lack callers.
+    #[serde(default)]
+    pub truncated: u64,
 }
 
 impl Work {
@@ -108,6 +111,8 @@ const TASK_RUN: u16 = 256;
 const POOL_WAIT: u16 = 512;
 /// No kind of work: what is below is work of the thread pool.
 const POOL_RUN: u16 = 1024;
+/// No kind of work: the stack lacks callers.
+const TRUNCATED: u16 = 2048;
 
 /// Kernel functions that handle page faults.
 const PAGE_FAULTS: [&str; 3] = ["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault"];
@@ -172,7 +177,8 @@ impl StackWork {
             let mut inside = trace.functions_leaf_first(frame);
             let own = inside.find(|function| own_code.is_own(*function));
             let mut inherited = match (parent, own) {
-                (StackId::EMPTY, _) | (_, Some(_)) => 0,
+                (StackId::EMPTY, _) => 0,
+                (parent, Some(_)) => stacks[parent.index()] & TRUNCATED,
                 (parent, None) => stacks[parent.index()],
             };
             let mut kinds = match own {
@@ -233,6 +239,7 @@ impl StackWork {
         work.spinning += has(SPINNING);
         work.task_waits += has(TASK_WAIT);
         work.not_optimized += has(NOT_OPTIMIZED);
+        work.truncated += has(TRUNCATED);
     }
 }
 
@@ -276,7 +283,8 @@ fn flags(function: &Function) -> u16 {
         .into_iter()
         .filter(|(prefixes, _)| starts(prefixes))
         .fold(0, |all, (_, flag)| all | flag),
-        FunctionKind::Unmapped | FunctionKind::Marker | FunctionKind::Group => 0,
+        FunctionKind::Marker => TRUNCATED,
+        FunctionKind::Unmapped | FunctionKind::Group => 0,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Samples of a program come in phases, so that a share varies more than its number of samples says. Its
 //! variance is that between slices of the capture (batch means, ratio estimator). Code that takes longer
 //! leaves less of the CPU time to the rest, which has not changed. So changes are relative to the rest: to
-//! all code whose share is near the median of the changes, weighted by CPU time.
+//! all code whose share is near the median of the changes, weighted by CPU time up to a limit.
 
 use rustc_hash::FxHashMap;
 
@@ -17,6 +17,8 @@ const MIN_PART: f64 = 0.01;
 /// compared.
 const LIKELY: f64 = 4.0;
 const SURE: f64 = 6.0;
+/// Sum of a function's parts before and after that counts for the median, at most.
+const MAX_WEIGHT: f64 = 0.1;
 /// Samples that code must have for its share to count for the rest.
 const MIN_SAMPLES: f64 = 20.0;
 
@@ -69,10 +71,21 @@ impl Side<'_> {
     }
 }
 
-/// Returns how much of the CPU time of before the rest takes, by share.
+/// The code that has not changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rest {
+    /// Its parts of the CPU time before and after, from 0 to 1. Zero if no code is in both.
+    pub(super) parts: [f64; 2],
+    /// Its share of the CPU time, relative to before.
+    pub(super) times: f64,
+}
+
+/// Finds the code that has not changed.
 ///
-/// The median tells what has not changed. All of that together is more certain than one function.
-pub(super) fn rest(before: &Side<'_>, after: &Side<'_>) -> f64 {
+/// The median of the changes tells what that is. No function counts for much of it, so that one which
+/// takes most of the time is not the median because of that. All of the rest together is more certain than
+/// one function.
+pub(super) fn rest(before: &Side<'_>, after: &Side<'_>) -> Rest {
     let parts = before
         .by_code
         .keys()
@@ -81,19 +94,22 @@ pub(super) fn rest(before: &Side<'_>, after: &Side<'_>) -> f64 {
     let mut known: Vec<[Part; 2]> = known.collect();
     let ratio = |[a, b]: &[Part; 2]| b.part / a.part;
     known.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
-    let half = known.iter().map(|[a, b]| a.part + b.part).sum::<f64>() / 2.0;
+    let weight = |[a, b]: &[Part; 2]| (a.part + b.part).min(MAX_WEIGHT);
+    let half = known.iter().map(weight).sum::<f64>() / 2.0;
     let mut below = 0.0;
-    let middle = known.iter().find(|[a, b]| {
-        below += a.part + b.part;
+    let middle = known.iter().find(|pair| {
+        below += weight(pair);
         below >= half
     });
     let median = middle.map_or(1.0, ratio);
     known.retain(|pair| Difference::of(*pair, median).is_none());
     let together = |side: usize| known.iter().map(|pair| pair[side].part).sum::<f64>();
-    match known.is_empty() {
+    let parts = [together(0), together(1)];
+    let times = match known.is_empty() {
         true => median,
-        false => together(1) / together(0),
-    }
+        false => parts[1] / parts[0],
+    };
+    Rest { parts, times }
 }
 
 /// A remarkable difference between two shares of the CPU time.
@@ -176,7 +192,7 @@ mod tests {
             all,
             by_code,
         });
-        let changes = changes(&a, &b, rest(&a, &b)).into_iter();
+        let changes = changes(&a, &b, rest(&a, &b).times).into_iter();
         let rounded = |times: f64| (times * 100.0).round() / 100.0;
         changes
             .map(|change| (change.code.1, rounded(change.times), change.is_sure))
@@ -210,6 +226,21 @@ mod tests {
         let before = [2000.0, 2000.0, 2000.0, 2000.0, 2000.0];
         let after = [1940.0, 2060.0, 1940.0, 2060.0, 4000.0];
         assert_eq!(found(&before, &after, false), [("e".to_owned(), 2.0, true)]);
+    }
+
+    /// What takes most of the time now is not what all else is compared with.
+    #[test]
+    fn a_function_that_takes_most_of_the_time_is_found() {
+        let before = [2000.0, 2500.0, 2500.0, 2000.0, 1000.0];
+        for times in [3.0, 10.0, 20.0] {
+            let mut after = before;
+            after[0] *= times;
+            let slower = found(&before, &after, false);
+            assert_eq!(slower, [("a".to_owned(), times, true)]);
+            let faster = found(&after, &before, false);
+            let part = (100.0 / times).round() / 100.0;
+            assert_eq!(faster, [("a".to_owned(), part, true)]);
+        }
     }
 
     /// The same numbers of samples say less if they are in a part of the time.

@@ -12,7 +12,7 @@ use super::{OpenTrace, ViewError};
 use crate::output::own_code::OwnCode;
 use crate::output::sanitize::terminal;
 use crate::output::summary::Summary;
-use change::{Change, Side, changes, rest};
+use change::{Change, Rest, Side, changes, rest};
 use profile::{Code, Profile};
 
 /// Part of the samples in or below the user's code from which on that stands for the program.
@@ -31,8 +31,7 @@ struct Compared {
 pub struct Difference {
     before: Compared,
     after: Compared,
-    /// Share of the CPU time of the rest, relative to before.
-    rest: f64,
+    rest: Rest,
     /// Number of functions in both.
     functions: usize,
     changes: [Changes; 2],
@@ -101,7 +100,7 @@ impl Difference {
         let compare = |kind, heading, [a, b]: &[Side<'_>; 2]| Changes {
             kind,
             heading,
-            rows: changes(a, b, rest),
+            rows: changes(a, b, rest.times),
         };
         let in_both = functions[0].by_code.keys();
         let in_both = in_both.filter(|code| functions[1].by_code.contains_key(*code));
@@ -133,16 +132,16 @@ impl Difference {
             let path = terminal(&compared.path);
             writeln!(out, "{name:<7} {path}: {}", headline(&compared.summary))?;
         }
-        if let (Some(before), Some(after)) = (self.before.summary.cpus(), self.after.summary.cpus())
-            && before > 0.0
-        {
-            let times = self.rest * after / before;
-            if (times - 1.0).abs() >= MIN_REST {
-                writeln!(
-                    out,
-                    "most of the code takes {times:.2} times the CPU time of before: the changes are beside that"
-                )?;
-            }
+        match self.cpu_time_of_rest() {
+            _ if self.rest.parts[0] == 0.0 => writeln!(
+                out,
+                "no code takes the same part of the CPU time in both: the changes are of these parts"
+            )?,
+            Some(times) if (times - 1.0).abs() >= MIN_REST => writeln!(
+                out,
+                "the other code takes {times:.2} times the CPU time of before: the changes are beside that"
+            )?,
+            _ => {}
         }
         if self.changes.iter().all(|changes| changes.rows.is_empty()) {
             return writeln!(
@@ -155,6 +154,15 @@ impl Difference {
             print_changes(changes, top, out)?;
         }
         Ok(())
+    }
+
+    /// Returns the CPU time of the rest per time of the capture, relative to before.
+    fn cpu_time_of_rest(&self) -> Option<f64> {
+        let cpus = [&self.before, &self.after].map(|compared| compared.summary.cpus());
+        match cpus {
+            [Some(before), Some(after)] if before > 0.0 => Some(self.rest.times * after / before),
+            _ => None,
+        }
     }
 
     fn table(&self, top: usize) -> Table {
@@ -178,6 +186,16 @@ impl Difference {
                 ]
             })
         });
+        let [before, after] = self.rest.parts.map(|part| Cell::Number(part * 100.0));
+        let rest = [
+            "rest".into(),
+            before,
+            after,
+            self.cpu_time_of_rest().map_or(Cell::None, Cell::Number),
+            "".into(),
+            "".into(),
+            "".into(),
+        ];
         let columns = [
             "kind",
             "before_percent",
@@ -187,7 +205,7 @@ impl Difference {
             "module",
             "method",
         ];
-        Table::new("diff", columns, rows)
+        Table::new("diff", columns, rows.chain([rest]))
     }
 }
 

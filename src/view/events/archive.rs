@@ -8,7 +8,7 @@ use crate::output::archive::{PERF_TEXT, RAW_EVENTS};
 use crate::output::summary::Summary;
 use crate::perf_text::{self, TextError};
 use crate::trace::{EventStream, EventStreams, Nanos, Pid, StreamName, Tid};
-use crate::trace_archive::{TraceArchive, TraceArchiveError};
+use crate::trace_archive::{TraceArchive, TraceArchiveError, plausible_bytes};
 use crate::view::ViewError;
 
 /// Limit of all event streams together, and of all samples.
@@ -96,20 +96,23 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
             continue;
         };
         let mut file = tempfile::tempfile().map_err(failed)?;
+        let limit = plausible_bytes(zip.packed_size(entry), MAX_EVENT_BYTES).min(budget);
         let (copied, corruption) = match zip.unpack(entry) {
             Ok(entry) => {
-                let mut whole = ReadToCorruption::new(entry.take(budget + 1));
+                let mut whole = ReadToCorruption::new(entry.take(limit + 1));
                 let copied = io::copy(&mut whole, &mut file).map_err(failed)?;
                 (copied, whole.corruption)
             }
             Err(error) => (0, Some(error)),
         };
-        budget = budget
-            .checked_sub(copied)
-            .ok_or(TraceArchiveError::TooLarge {
+        if copied > limit {
+            return Err(TraceArchiveError::TooLarge {
                 entry: RAW_EVENTS,
-                limit: MAX_EVENT_BYTES,
-            })?;
+                limit,
+            }
+            .into());
+        }
+        budget -= copied;
         let recorded = summary.quality.events.iter();
         let threads = recorded.filter(|events| events.pid == name.process.0);
         let threads = threads.flat_map(|events| &events.threads);
