@@ -6,7 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use support::{Missing, Saved, captured, workloads};
+use support::{Missing, Saved, captured, perfview_json, workloads};
 
 /// Copies the program of `tests/rings` to a directory.
 fn small_program(directory: &Path) -> PathBuf {
@@ -22,6 +22,47 @@ fn small_program(directory: &Path) -> PathBuf {
 fn user_frames(stack: &[String]) -> Vec<&str> {
     let user = stack[1..].iter().map(String::as_str);
     user.filter(|frame| !frame.ends_with("_[k]")).collect()
+}
+
+/// A shell that becomes another program is one process, and all of its samples have names in both traces.
+#[test]
+fn a_process_that_executes_another_program_is_one() {
+    need_capture!();
+    let program = need!(workloads::native("native-fp"));
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; exec \"$0\" --seconds 0.5";
+    let saved = captured(["--", "sh", "-c", script, program.to_str().unwrap()]);
+    let [process] = &saved.summary.processes[..] else {
+        panic!("{:#?}", saved.summary.processes);
+    };
+    assert_eq!(
+        (&*process.name, saved.summary.process_count),
+        ("native-fp", 1)
+    );
+    assert_eq!(process.samples, saved.summary.samples);
+    let modules: Vec<&str> = saved
+        .summary
+        .shares
+        .modules
+        .iter()
+        .map(|row| &*row.name)
+        .collect();
+    assert!(modules.contains(&"native-fp"), "{modules:?}");
+    let nettrace = saved.path.with_extension("").with_extension("nettrace");
+    let Some(cpu) = perfview_json("cpu", &nettrace, &["--top", "0"]) else {
+        return;
+    };
+    let [row] = &cpu["processes"].as_array().unwrap()[..] else {
+        panic!("{}", cpu["processes"]);
+    };
+    let counts = (row["samples"].as_u64(), row["pid"].as_i64());
+    assert_eq!(
+        counts,
+        (Some(saved.summary.samples), Some(process.pid.into()))
+    );
+    let unknown = cpu["unknown"]["leaf"].clone();
+    let without_name = ["noModule", "noSymbol", "moduleOnly", "garbled", "broken"];
+    let without_name = without_name.map(|kind| unknown[kind].as_u64().unwrap());
+    assert_eq!(without_name, [0; 5], "{unknown}");
 }
 
 /// The program runs JIT code, maps a file over it, forks, executes itself after fork and vfork, and

@@ -438,8 +438,9 @@ fn a_recording_is_viewed_without_a_trace() {
         printed.stdout
     };
     for recording in ["perf.data", "perf.txt"] {
-        let trace = format!("{recording}.trace.zip");
-        printed(&["convert", recording, "-quiet", "-o", recording]);
+        let name = recording.replace('.', "-");
+        let trace = format!("{name}.trace.zip");
+        printed(&["convert", recording, "-quiet", "-o", &name]);
         for options in [
             &["-kind", "cpu"][..],
             &["-kind", "processes"],

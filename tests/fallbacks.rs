@@ -20,12 +20,14 @@ use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use support::{
     AS_NOBODY, Missing, PublicDirectory, Running, Runtime, Saved, Workload, children, cpu_time,
-    end_capture, expect_shares, perfcollect, run, start, start_capture, wait_for_cpu_time,
-    wait_until, workloads,
+    end_capture, expect_shares, interrupt_capture, perfcollect, run, start, start_capture,
+    wait_for_cpu_time, wait_until, workloads,
 };
 
 /// Much longer than any capture on a busy system.
 const LIMIT: Duration = Duration::from_secs(600);
+/// Exit status of a capture whose trace lacks what was asked for.
+const POORER: i32 = 3;
 const BUSY: &str = "while :; do :; done";
 /// CPU time of a target that is some 500 samples.
 const HALF_A_SECOND: Duration = Duration::from_millis(500);
@@ -421,10 +423,14 @@ fn falls_back_to_cpu_clock_without_cycles() {
     need_capture!();
     let _lock = exclusive();
     let target = shell(&[], BUSY);
-    let saved =
-        PublicDirectory::new().capture_for(HALF_A_SECOND, &[], &["-hwevents"], target.pid());
+    let directory = PublicDirectory::new();
+    let capture = directory.start(&[], &["-hwevents"], target.pid());
+    wait_for_cpu_time(target.pid(), HALF_A_SECOND);
+    let finished = interrupt_capture(capture);
+    let saved = Saved::open(directory.into_inner(), "x");
     let info = &saved.summary.info;
     let has_cycles = !has_notice(&saved, NoticeKind::NoHardwareCycles);
+    finished.expect_status(if has_cycles { 0 } else { POORER });
     assert_eq!(info.event, if has_cycles { "cycles" } else { "cpu-clock" });
     // A weight is a time, regardless of the event.
     let per_sample = saved.summary.cpu_ms * 1e6 / saved.summary.samples as f64;
@@ -561,7 +567,8 @@ fn all_outputs_report_an_incomplete_trace() {
         capture.signal(Signal::CONT);
         wait_for_cpu_time(target.pid(), HALF_A_SECOND);
     }
-    let saved = directory.end(capture);
+    interrupt_capture(capture).expect_status(POORER);
+    let saved = Saved::open(directory.into_inner(), "x");
     let losses = &saved.summary.quality.losses;
     assert!(saved.summary.incomplete, "{losses:?}");
     assert!(losses.range().is_some_and(|(first, last)| first < last));

@@ -83,9 +83,12 @@ fn expect_table_equals_summary(saved: &Saved) {
     let csv = run(&mut report, LIMIT).expect_success().stdout;
     let first = csv.lines().nth(1).unwrap();
     let process = &saved.summary.processes[0];
+    let pressure = saved.summary.info.cpu_pressure.as_ref().unwrap();
+    let mut waits = pressure.processes.iter();
+    let waits = waits.find(|waits| waits.pid == process.pid).unwrap();
     let expected = format!(
-        ",{:.1},{},{},",
-        process.cpu_ms, process.samples, process.pid
+        ",{:.1},{},{:.1},{},",
+        process.cpu_ms, process.samples, waits.waited_ms, process.pid
     );
     assert!(first.contains(&expected), "{first}");
 }

@@ -23,12 +23,13 @@ const ARGUMENT: &str = "files that the command line names, and those beside them
 const CACHE: &str = "the download cache, below directories of the user";
 
 /// Files that use paths, and what paths these are.
-const TRUSTED: [(&str, &str); 42] = [
+const TRUSTED: [(&str, &str); 43] = [
     ("src/capture/cpu_waits.rs", KERNEL),
     ("src/capture/priority.rs", KERNEL),
     ("src/capture/signals.rs", KERNEL),
     ("src/capture/usage.rs", KERNEL),
     ("src/cli/background.rs", OUTPUT),
+    ("src/cli/habits/perf.rs", ARGUMENT),
     ("src/cli/opened.rs", ARGUMENT),
     ("src/cli/recording_options.rs", ARGUMENT),
     ("src/cli/sandbox/mod.rs", ARGUMENT),

@@ -71,10 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
-        Action::Recover(options) => match recover::run(options) {
-            Ok(status) => return ExitCode::from(status),
-            Err(error) => Err(error.to_string()),
-        },
+        Action::Recover(options) => recover::run(options).map_err(|error| error.to_string()),
         Action::Convert(options) => convert::run(options).map_err(|error| error.to_string()),
         Action::Script(options) => script::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),

@@ -35,8 +35,7 @@ pub(super) enum RecoverError {
     NoSamples { path: String },
 }
 
-/// Returns the exit status.
-pub(super) fn run(options: &RecoverOptions) -> Result<u8, RecoverError> {
+pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let signals = Signals::install().map_err(RecoverError::Signals)?;
     // The event streams of processes that ran at the same time are open at the same time.
     capture::raise_limits();
@@ -78,5 +77,6 @@ pub(super) fn run(options: &RecoverOptions) -> Result<u8, RecoverError> {
         beside_command: false,
         settings: &LogLines::default(),
     };
-    Ok(wanted.make(capture, &signals)?)
+    wanted.make(capture, &signals)?;
+    Ok(())
 }

@@ -341,6 +341,26 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
+    /// Who owns the directory around it can give another one of root this name.
+    #[test]
+    fn removes_only_a_directory_that_it_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("x");
+        let stranger = directory_path(&name);
+        std::fs::create_dir(&stranger).unwrap();
+        std::fs::write(stranger.join("7.nettrace"), "kept").unwrap();
+        assert!(matches!(
+            EventDirectory::new(&name),
+            Err(OutputError::NotMade { .. })
+        ));
+        assert!(stranger.join("7.nettrace").exists());
+        std::fs::remove_dir_all(&stranger).unwrap();
+        let made = EventDirectory::new(&name).unwrap();
+        made.create_stream(Pid(7), StreamContent::Main).unwrap();
+        EventDirectory::new(&name).unwrap();
+        assert!(!stranger.exists());
+    }
+
     #[test]
     fn does_not_follow_links() {
         let dir = tempfile::tempdir().unwrap();

@@ -358,3 +358,20 @@ fn slot(frame: Frame) -> usize {
     let mixed = (frame.shown ^ u64::from(frame.object.0) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (u64::BITS - SLOTS.ilog2())) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_no_character_that_changes_the_terminal() {
+        for (name, expected) in [
+            (&b"plain name"[..], &b"plain name"[..]),
+            (b"a\nb\x7f", b"a?b?"),
+            ("a\u{9b}31m\u{202e}é".as_bytes(), "a?31m?é".as_bytes()),
+            (b"\x9b31m\xff", b"?31m\xff"),
+        ] {
+            assert_eq!(*printable(name), *expected);
+        }
+    }
+}

@@ -329,3 +329,24 @@ fn ending(summary: &Summary, more: Option<&More>) -> Vec<String> {
     lines.extend(more.map(|more| format!("All of it: {}", terminal(&more.all()))));
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A method can have any name.
+    #[test]
+    fn text_does_not_look_like_a_command() {
+        for width in 40..100 {
+            let text = format!(
+                "used 1 of 2 CPUs, 99 % of it in {} -> reboot #",
+                "A".repeat(30)
+            );
+            let finding = Finding::new("cpu-use", text);
+            let lines = finding_lines(1, &finding, None, width);
+            let commands = lines.iter().filter(|line| line.starts_with(COMMAND));
+            assert_eq!(commands.count(), 0, "{lines:#?}");
+        }
+        assert_eq!(unlike_command("     -> reboot"), "     …-> reboot");
+    }
+}

@@ -297,6 +297,23 @@ mod tests {
     }
 
     #[test]
+    fn text_is_shortened_until_it_fits() {
+        let long = "System.Private.CoreLib!System.Threading.Monitor.Wait(object,int)";
+        let rows = [
+            [Cell::from(7_i32), long.into(), "x".repeat(99).into()],
+            [Cell::from(8_i32), Cell::None, "y".into()],
+        ];
+        for (width, method) in [(200, long), (80, "Monitor.Wait"), (10, "Monitor.Wait")] {
+            let rows = rows.clone().into_iter();
+            let mut table = Table::new("waits", ["pid", "method", "command_line"], rows);
+            table.fit(width);
+            assert_eq!(table.rows[0][1], method.into());
+            let least = 3 + 2 + 12 + 2 + MIN_TEXT_WIDTH;
+            assert!(table.width() <= width.max(least), "{width}");
+        }
+    }
+
+    #[test]
     fn each_format_escapes_its_special_characters() {
         let text = written(TableFormat::Text);
         let lines: Vec<&str> = text.lines().collect();

@@ -83,8 +83,14 @@ pub fn start_capture(command: &mut Command) -> Running {
 /// Ends a capture as Ctrl-C does: the signal is also for the program that started perfcollect.
 #[track_caller]
 pub fn end_capture(capture: Running) -> Finished {
+    interrupt_capture(capture).expect_success()
+}
+
+/// [`end_capture`], for a capture whose trace may be poorer than what it was asked for.
+#[track_caller]
+pub fn interrupt_capture(capture: Running) -> Finished {
     capture.signal_group(Signal::INT);
-    finish(capture, LIMIT).expect_success()
+    finish(capture, LIMIT)
 }
 
 /// A capture of a process while it uses this much CPU time, however long that takes.

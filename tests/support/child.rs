@@ -22,8 +22,13 @@ impl Finished {
     /// The exit status is 0; else the test fails and shows what the program said.
     #[track_caller]
     pub fn expect_success(self) -> Self {
+        self.expect_status(0)
+    }
+
+    #[track_caller]
+    pub fn expect_status(self, status: i32) -> Self {
         assert!(
-            self.status.success(),
+            self.status.code() == Some(status),
             "{}\n{}\n{}",
             self.status,
             self.stdout,

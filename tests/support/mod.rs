@@ -67,8 +67,8 @@ pub mod zip;
 
 pub use c_program::compiled;
 pub use capture::{
-    can_capture, captured, captured_during, captured_for, end_capture, expect_shares, perfcollect,
-    run_perfcollect, start_capture,
+    can_capture, captured, captured_during, captured_for, end_capture, expect_shares,
+    interrupt_capture, perfcollect, run_perfcollect, start_capture,
 };
 pub use child::{AS_NOBODY, Finished, Running, finish, is_installed, run, start};
 pub use firefox_profiler::{FirefoxProfiler, FirefoxStacks};

@@ -323,7 +323,7 @@ fn view_prints_written_archive() {
             text.starts_with(&format!("{} samples", written.summary.samples)),
             "{text}"
         );
-        assert!(text.contains("test.trace/flamegraph.svg"), "{text}");
+        assert!(text.contains(" -o flamegraph.svg"), "{text}");
         assert!(
             !text.contains(|c: char| c.is_control() && c != '\n'),
             "{text}"

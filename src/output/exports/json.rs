@@ -77,6 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn strings_have_no_character_that_a_terminal_must_not_get() {
+        let mut out = Vec::new();
+        string(&mut out, "a\"\u{1b}\u{9b}\u{202e}\u{2028}é").unwrap();
+        assert_eq!(out, br#""a\"\u001b\u009b\u202e\u2028"#.iter().chain("é\"".as_bytes()).copied().collect::<Vec<u8>>());
+    }
+
+    #[test]
     fn scales_exactly() {
         let text = |ns, digits| Scaled { ns, digits }.to_string();
         assert_eq!(text(1_500_000, 6), "1.500000");
