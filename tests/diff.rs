@@ -92,7 +92,7 @@ fn diff(directory: &Path, words: &[&str]) -> Finished {
 
 /// The changes that are printed as JSON.
 fn changes(directory: &Path, before: &str, after: &str) -> Vec<Value> {
-    let printed = diff(directory, &[before, after, "-format", "json"]);
+    let printed = diff(directory, &[before, after, "-json"]);
     let table: Value = serde_json::from_str(&printed.expect_success().stdout).unwrap();
     let rows = table["rows"].as_array().unwrap().iter();
     rows.filter(|row| row["kind"] != "rest").cloned().collect()

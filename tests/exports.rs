@@ -13,6 +13,7 @@ mod hostile;
 #[path = "exports/readers.rs"]
 mod readers;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use perfcollect::trace::FunctionKind;
 use readers::Shown;
-use support::{Runtime, Saved, captured, perfcollect, reader, run, workloads, zip};
+use support::{Runtime, Saved, Stacks, captured, perfcollect, reader, run, workloads, zip};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -213,6 +214,74 @@ fn chromium_events_nest_and_last_as_long() {
 }
 
 #[test]
+fn stacks_tell_threads_apart_on_request() {
+    let saved = need!(managed().ok_or(support::Missing::Command("a capture")));
+    let directory = tempfile::tempdir().unwrap();
+    let stacks = |name: &str, options: &[&str]| {
+        let path = directory.path().join(name);
+        convert(&saved.path, &path, options);
+        support::stacks_of(&std::fs::read_to_string(path).unwrap())
+    };
+    let mut merged = Stacks::new();
+    let mut threads: BTreeMap<String, u64> = BTreeMap::new();
+    for (mut frames, samples) in stacks("threads.folded", &["-threads"]) {
+        let thread = frames.remove(1);
+        *merged.entry(frames).or_default() += samples;
+        *threads.entry(thread).or_default() += samples;
+    }
+    assert_eq!(merged, stacks("plain.folded", &[]));
+    for row in &saved.summary.threads {
+        let own = format!("{} ({})", row.name, row.tid);
+        let shared = format!("{} (", row.name);
+        let is_shared = |(label, _): &(&String, &u64)| {
+            label.starts_with(&shared) && label.ends_with(" threads)")
+        };
+        let samples = threads
+            .get(&own)
+            .or_else(|| threads.iter().find(is_shared).map(|(_, samples)| samples));
+        assert!(
+            samples.is_some_and(|samples| *samples >= row.samples),
+            "{row:?}: {threads:#?}"
+        );
+    }
+    let total: u64 = threads.values().sum();
+    assert!(
+        total == saved.summary.samples && threads.len() > 3,
+        "{threads:#?}"
+    );
+    let image = directory.path().join("threads.svg");
+    convert(&saved.path, &image, &["-threads"]);
+    let image = std::fs::read_to_string(image).unwrap();
+    let shared = threads
+        .keys()
+        .find(|label| label.ends_with(" threads)"))
+        .unwrap();
+    assert!(image.contains(shared), "{shared}");
+}
+
+#[test]
+fn a_capture_writes_what_convert_would() {
+    need_capture!();
+    let program = need!(workloads::native("native-fp"));
+    let program = program.to_str().unwrap();
+    let suffixes = ["speedscope.json", "folded", "csv"];
+    let formats = suffixes.join(",");
+    let saved = captured(["-format", &formats, "--", program, "--seconds", "1"]);
+    let other = saved.directory().join("converted");
+    std::fs::create_dir(&other).unwrap();
+    for suffix in suffixes {
+        let name = format!("trace.{suffix}");
+        let converted = other.join(&name);
+        convert(&saved.path, &converted, &[]);
+        let written = std::fs::read(saved.directory().join(name)).unwrap();
+        assert!(
+            !written.is_empty() && written == std::fs::read(converted).unwrap(),
+            "{suffix}"
+        );
+    }
+}
+
+#[test]
 fn exports_are_one_file_and_keep_what_is_there() {
     need!(native().ok_or(support::Missing::Command("a capture")));
     let saved = native().unwrap();
@@ -235,6 +304,7 @@ fn exports_are_one_file_and_keep_what_is_there() {
     assert!(refused(&["-from", "0"], &directory.path().join("x")).contains("for another viewer"));
     let other = directory.path().join("x.csv");
     assert!(refused(&["-perfdata"], &other).contains("run convert twice"));
+    assert!(refused(&["-threads"], &other).contains("for .svg and .folded"));
     assert!(refused(&["-process", "nobody"], &other).contains("is selected"));
     assert_eq!(convert(&saved.path, &other, &["-quiet"]), "");
 }

@@ -121,6 +121,8 @@ impl Scene {
             command.args(["--preserve-status", "-s", "INT", "1"]);
             command.arg(perfcollect()).args(&words);
             run(command.current_dir(&directory), LIMIT)
+        } else if line.starts_with("top") {
+            on_terminal(&directory, &words)
         } else {
             in_directory(&directory, &words)
         };
@@ -139,6 +141,19 @@ fn in_directory(directory: &TempDir, words: &[impl AsRef<std::ffi::OsStr>]) -> F
     run(command.args(words).current_dir(directory), LIMIT)
 }
 
+/// Runs perfcollect on a terminal, until Ctrl-C.
+fn on_terminal(directory: &TempDir, words: &[String]) -> Finished {
+    let interrupted = "timeout --foreground --preserve-status -s INT 3";
+    let line = format!(
+        "{interrupted} {} {}",
+        perfcollect().display(),
+        words.join(" ")
+    );
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]);
+    run(command.current_dir(directory), LIMIT)
+}
+
 fn has_trace(directory: &Path) -> bool {
     let mut entries = fs::read_dir(directory).unwrap();
     entries.any(|entry| {
@@ -150,6 +165,7 @@ fn has_trace(directory: &Path) -> bool {
 /// Each line of a table does what the page says.
 fn check(heading: &str, min_rows: usize) {
     need_capture!();
+    need_command!("script");
     let runtime = need!(Runtime::newest());
     let program = need!(workloads::mixed());
     let scene = Scene::new(&runtime, &program);

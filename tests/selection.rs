@@ -21,7 +21,7 @@ fn perfcollect_of(command: &str, saved: &Saved, options: &[&str]) -> Finished {
 
 /// The rows of a report.
 fn rows(saved: &Saved, kind: &str, options: &[&str]) -> Vec<Value> {
-    let options = [&["-kind", kind, "-format", "json"], options].concat();
+    let options = [&["-kind", kind, "-json"], options].concat();
     let json = perfcollect_of("report", saved, &options)
         .expect_success()
         .stdout;

@@ -16,6 +16,7 @@ use super::report::ReportOptions;
 use super::selection_options::SelectionOptions;
 use super::shell::{CompletionsOptions, ManOptions};
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
+use super::top::TopOptions;
 use super::values::{scaled, seconds};
 use crate::capture::DiskBudget;
 use crate::output::NameStyle;
@@ -55,6 +56,7 @@ pub(super) enum Action {
     View(ViewOptions),
     Report(ReportOptions),
     Diff(DiffOptions),
+    Top(TopOptions),
     Ps(PsOptions),
     Symbols(SymbolsOptions),
     Completions(CompletionsOptions),
@@ -217,7 +219,10 @@ pub(super) struct OutputOptions {
     /// The entry stacks.folded of the trace has the short names, too. The summary keeps the full names.
     #[arg(hide_short_help = true, long)]
     pub(super) shortnames: bool,
-    /// Trace files to write: zip (NAME.trace.zip), nettrace (NAME.nettrace)
+    /// Trace files to write, and files for other viewers: speedscope, pprof, firefox, chromium, folded, csv
+    ///
+    /// zip is NAME.trace.zip, nettrace is NAME.nettrace. Without either in the list, both are written. The others are
+    /// named as `convert` names them: NAME.speedscope.json, NAME.pb.gz, ...
     #[arg(
         hide_short_help = true,
         long,
@@ -294,6 +299,9 @@ pub(super) struct ConvertOptions {
     /// Those of JSON and .folded may end in .gz.
     #[arg(short, long, value_name = "NAME|FILE")]
     pub(super) output: Option<PathBuf>,
+    /// Tell threads apart by name, in .svg and .folded
+    #[arg(long)]
+    pub(super) threads: bool,
     /// Event whose samples to import [default: the one that best measures CPU time]
     #[arg(long, value_name = "EVENT")]
     pub(super) event: Option<String>,
@@ -425,7 +433,7 @@ pub(super) struct PsOptions {
 /// Valid sizes of the stack copy, in bytes.
 const COPY_BYTES: RangeInclusive<u32> = 8..=CallGraph::MAX_STACK_BYTES;
 
-fn pid(text: &str) -> Result<Pid, String> {
+pub(super) fn pid(text: &str) -> Result<Pid, String> {
     match text.parse() {
         Ok(pid @ 1..) => Ok(Pid(pid)),
         _ => Err("not a process id: expected a number of 1 or more".into()),

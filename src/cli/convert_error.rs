@@ -53,6 +53,8 @@ pub(super) enum ConvertError {
         "-perfdata and -json are for a trace, not for a file for another viewer: run convert twice"
     )]
     OnlyTrace,
+    #[error("-threads is for .svg and .folded; the other files for viewers have the threads")]
+    Threads,
     #[error(transparent)]
     Stream(#[from] EventTraceError),
     #[error(transparent)]

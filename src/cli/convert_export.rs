@@ -64,9 +64,14 @@ impl<'a> ExportRequest<'a> {
                     path.display().to_string(),
                     Export::suffixes().collect::<Vec<_>>().join(", "),
                 )),
+                _ if options.threads => Err(ConvertError::Threads),
                 true => Ok(None),
                 false => Err(ConvertError::OnlyExport("a part of a trace")),
             };
+        };
+        let export = match options.threads {
+            true => export.by_thread().ok_or(ConvertError::Threads)?,
+            false => export,
         };
         if options.results.perfdata || options.results.json {
             return Err(ConvertError::OnlyTrace);

@@ -44,7 +44,7 @@ pub(super) fn run(options: &DiffOptions) -> Result<(), OpenError> {
     let [before, after] = opened::open_both([&options.before, &options.after], &selection)?;
     let mut text = Vec::new();
     let difference = Difference::new(before, after)?;
-    let printed = difference.print(options.table.format, options.top, &mut text);
+    let printed = difference.print(options.table.format(), options.top, &mut text);
     let printed = printed.and_then(|()| super::print(&text));
     Ok(printed.map_err(ViewError::Print)?)
 }

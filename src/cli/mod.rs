@@ -35,6 +35,7 @@ mod symbols;
 mod symbols_options;
 mod symbols_traces;
 mod table_options;
+mod top;
 mod trace_files;
 mod values;
 mod view;
@@ -77,6 +78,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
         Action::Report(options) => report::run(options).map_err(|error| error.to_string()),
         Action::Diff(options) => diff::run(options).map_err(|error| error.to_string()),
+        Action::Top(options) => top::run(options).map_err(|error| error.to_string()),
         Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
         Action::Symbols(options) => symbols::run(options).map_err(|error| error.to_string()),
         Action::Completions(options) => shell::complete(options).map_err(|error| error.to_string()),

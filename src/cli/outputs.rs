@@ -146,7 +146,7 @@ impl OutputRequest<'_> {
         let outputs = paths.create(self.results.force)?;
         let done = outputs.progress(trace, self.raw_events);
         self.reporter.during("Writing", &done, || {
-            outputs.write(trace, &contents, signals)
+            outputs.write(trace, &contents, self.results.names(), signals)
         })?;
         Ok(SavedTrace { summary, paths })
     }

@@ -62,7 +62,7 @@ pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
     let trace = opened::open(&options.trace, &options.selection.selection())?;
     let screen = screen::of(io::stdout()).filter(|_| !options.full);
     let width = screen.map(|screen| screen.size.width);
-    let format = options.table.format;
+    let format = options.table.format();
     let lacks = view::print_table(&trace, options.kind, format, rows, width, &mut text)?;
     super::print(&text).map_err(ViewError::Print)?;
     if let Some(lacks) = lacks {

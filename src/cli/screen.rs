@@ -12,10 +12,12 @@ pub(super) fn of(stream: impl AsFd) -> Option<Screen> {
     let size = rustix::termios::tcgetwinsize(&stream).ok()?;
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    // Serial lines, and terminals that a program made, may not know their size.
+    let known = |cells: u16, default| if cells == 0 { default } else { cells.into() };
     Some(Screen {
         size: Size {
-            width: size.ws_col.into(),
-            height: size.ws_row.into(),
+            width: known(size.ws_col, 80),
+            height: known(size.ws_row, 24),
         },
         bold: !is_set("NO_COLOR") && !is_dumb,
     })

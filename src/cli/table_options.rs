@@ -15,5 +15,17 @@ pub(super) struct TableOptions {
         ignore_case = true,
         hide_possible_values = true
     )]
-    pub(super) format: TableFormat,
+    format: TableFormat,
+    /// Same as -format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl TableOptions {
+    pub(super) fn format(self) -> TableFormat {
+        match self.json {
+            true => TableFormat::Json,
+            false => self.format,
+        }
+    }
 }

@@ -10,7 +10,9 @@ use super::arguments::OutputOptions;
 use super::background::SAVED;
 use super::write_error::WriteError;
 use crate::capture::Signals;
+use crate::output::NameStyle;
 use crate::output::archive::{self, ArchiveError, Contents};
+use crate::output::exports::Export;
 use crate::output::file::{self, OutputError};
 use crate::output::nettrace;
 use crate::output::output_file::OutputFile;
@@ -28,6 +30,10 @@ pub(super) struct Paths {
     symbols: Option<PathBuf>,
     /// `None` without samples.
     flame_graph: Option<PathBuf>,
+    /// Files for other viewers. None without samples.
+    exports: Vec<(PathBuf, Export)>,
+    /// Whether exports were asked for, which need samples.
+    lacks_exports: bool,
 }
 
 /// Returns whether two paths lead to one file, which exists.
@@ -47,20 +53,30 @@ impl Paths {
         let OutputOptions {
             format, perfdata, ..
         } = results;
+        let exports = format.exports().map(|export| {
+            let suffix = export.suffix().trim_start_matches('.');
+            (beside(suffix), export)
+        });
         Self {
             nettrace: format.nettrace.then(|| beside("nettrace")),
             perf_data: perfdata.then(|| beside("perf.data")),
             symbols: perfdata.then(|| beside("perf.symbols")),
             flame_graph: Some(beside("flamegraph.svg")),
+            exports: exports.collect(),
+            lacks_exports: false,
             archive: format.zip.then_some(archive),
             name,
         }
     }
 
-    /// Paths for a trace. There is no flame graph without samples.
+    /// Paths for a trace. Without samples there are no flame graph and exports.
     pub(super) fn of_trace(name: &Path, results: OutputOptions, trace: &Trace) -> Self {
         let mut paths = Self::of(name, results);
-        paths.flame_graph.take_if(|_| trace.samples.is_empty());
+        if trace.samples.is_empty() {
+            paths.flame_graph = None;
+            paths.lacks_exports = !paths.exports.is_empty();
+            paths.exports.clear();
+        }
         paths
     }
 
@@ -74,9 +90,7 @@ impl Paths {
     }
 
     fn check(&self, force: bool) -> Result<(), OutputError> {
-        self.traces()
-            .chain(self.flame_graph.as_deref())
-            .chain(self.perf_data.as_deref())
+        self.files()
             .try_for_each(|path| OutputFile::check(path, force))?;
         match &self.symbols {
             Some(path) => SymbolDirectory::in_the_way(path, force).map(drop),
@@ -86,11 +100,16 @@ impl Paths {
 
     /// Returns whether one of the paths is this file.
     pub(super) fn is_one(&self, file: &Path) -> bool {
+        self.files()
+            .chain(self.symbols.as_deref())
+            .any(|path| is_same_file(path, file))
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Path> {
         self.traces()
             .chain(self.flame_graph.as_deref())
             .chain(self.perf_data.as_deref())
-            .chain(self.symbols.as_deref())
-            .any(|path| is_same_file(path, file))
+            .chain(self.exports.iter().map(|(path, _)| &**path))
     }
 
     fn traces(&self) -> impl Iterator<Item = &Path> {
@@ -113,6 +132,11 @@ impl Paths {
                 None => None,
             },
             flame_graph: create(&self.flame_graph)?,
+            exports: self
+                .exports
+                .iter()
+                .map(|(path, export)| Ok((OutputFile::create(path, force)?, *export)))
+                .collect::<Result<_, OutputError>>()?,
         })
     }
 }
@@ -127,6 +151,15 @@ impl fmt::Display for Paths {
         if let Some(path) = &self.flame_graph {
             write!(f, ", flame graph to {} (any browser)", path.display())?;
         }
+        for (path, export) in &self.exports {
+            write!(f, ", {} ({})", path.display(), export.viewer())?;
+        }
+        if self.lacks_exports {
+            write!(
+                f,
+                ", and nothing for other viewers, as there are no samples"
+            )?;
+        }
         match &self.perf_data {
             Some(path) => write!(f, ", and {} (perf report, samply)", path.display()),
             None => Ok(()),
@@ -140,6 +173,7 @@ pub(super) struct Outputs {
     perf_data: Option<OutputFile>,
     symbols: Option<SymbolDirectory>,
     flame_graph: Option<OutputFile>,
+    exports: Vec<(OutputFile, Export)>,
 }
 
 /// Cost of writing a sample, in events: its stack is written in full.
@@ -157,7 +191,8 @@ impl Outputs {
         let before = read();
         let passes = |files: &[bool]| files.iter().filter(|is_read| **is_read).count() as u64;
         let (archive, nettrace) = (self.archive.is_some(), self.nettrace.is_some());
-        let samples = passes(&[archive, nettrace, nettrace, self.perf_data.is_some()]);
+        let samples = passes(&[archive, nettrace, nettrace, self.perf_data.is_some()])
+            + self.exports.len() as u64;
         let events = passes(&[archive, archive && raw_events, nettrace]);
         let all = (trace.samples.len() as u64 * SAMPLE_COST)
             .saturating_mul(samples)
@@ -169,6 +204,7 @@ impl Outputs {
         mut self,
         trace: &Trace,
         contents: &Contents<'_>,
+        names: NameStyle,
         signals: &Signals,
     ) -> Result<(), WriteError> {
         let Self {
@@ -177,6 +213,7 @@ impl Outputs {
             perf_data,
             symbols,
             flame_graph,
+            exports,
         } = &mut self;
         // In parallel: the files depend only on the trace and its shared views, and none needs much
         // memory.
@@ -204,10 +241,19 @@ impl Outputs {
             };
             let drawing = scope.spawn(draw);
             let (merging, recording) = (scope.spawn(merge), scope.spawn(record));
+            let export = |(file, export): &mut (OutputFile, Export)| {
+                write_file(file, signals, |mut out| {
+                    export.write(trace, names, contents.name, &mut out)?;
+                    Ok(out.flush()?)
+                })
+            };
+            let exporting = scope.spawn(move || exports.iter_mut().try_for_each(export));
             let archived = archive.as_mut().map_or(Ok(()), |file| {
                 write_file(file, signals, |out| archive::write(trace, contents, out))
             });
-            let others = joined(merging).and(joined(recording));
+            let others = joined(merging)
+                .and(joined(recording))
+                .and(joined(exporting));
             (joined(drawing), archived.and(others))
         });
         let unread = trace.samples.read_error().or(trace.events.read_error());
@@ -227,7 +273,8 @@ impl Outputs {
             symbols.publish()?;
         }
         let traces = [self.archive, self.nettrace, self.perf_data];
-        OutputFile::commit_all(traces.into_iter().flatten().chain(picture))?;
+        let exports = self.exports.into_iter().map(|(file, _)| file);
+        OutputFile::commit_all(traces.into_iter().flatten().chain(picture).chain(exports))?;
         if let Some(symbols) = self.symbols {
             symbols.commit();
         }

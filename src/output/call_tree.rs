@@ -14,11 +14,13 @@ use super::label::{self, Interner};
 use super::process_labels::ProcessLabels;
 use super::sanitize;
 use super::short_name::NameStyle;
-use crate::trace::{FrameId, FunctionId, FunctionKind, ProcessId, StackId, Trace};
+use super::thread_labels::ThreadLabels;
+use crate::trace::{FrameId, FunctionId, FunctionKind, ProcessId, StackId, ThreadId, Trace};
 
 /// Category of a label, which determines its colour in the flame graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameCategory {
+    /// A process, or one of its threads.
     Process,
     Kernel,
     Native,
@@ -61,7 +63,9 @@ pub(super) struct CallTrees<'a> {
     names: NameStyle,
     /// Labels of processes, sorted.
     processes: Vec<String>,
-    /// Sorted by process, then by stack.
+    /// `None` if stacks do not tell threads apart.
+    threads: Option<ThreadLabels>,
+    /// Sorted by process, thread and stack.
     samples: Vec<StackSamples>,
 }
 
@@ -69,12 +73,15 @@ pub(super) struct CallTrees<'a> {
 struct StackSamples {
     /// Row of [`CallTrees::processes`].
     process: u32,
+    /// Row of [`CallTrees::threads`], or 0.
+    thread: u32,
     stack: StackId,
     samples: u32,
 }
 
 impl<'a> CallTrees<'a> {
-    pub(super) fn new(trace: &'a Trace, names: NameStyle) -> Self {
+    /// Counts the samples of each stack. `by_thread`: below each process are its threads.
+    pub(super) fn new(trace: &'a Trace, names: NameStyle, by_thread: bool) -> Self {
         let labels = ProcessLabels::new(trace);
         let of_process: Vec<String> = (0..trace.processes.len() as u32)
             .map(|process| labels.label(ProcessId(process)))
@@ -85,25 +92,32 @@ impl<'a> CallTrees<'a> {
         let row = |label: &String| processes.binary_search(label).unwrap_or_default() as u32;
         let of_process: Vec<u32> = of_process.iter().map(row).collect();
 
-        let mut counts: FxHashMap<(u32, StackId), u32> = FxHashMap::default();
+        let threads = by_thread.then(|| ThreadLabels::new(trace, &of_process));
+        let of_thread =
+            |thread: ThreadId| threads.as_ref().map_or(0, |threads| threads.row(thread));
+
+        let mut counts: FxHashMap<(u32, u32, StackId), u32> = FxHashMap::default();
         for sample in trace.samples.iter() {
             let process = trace.threads[sample.thread.index()].process;
-            let key = (of_process[process.index()], sample.stack);
+            let process = of_process[process.index()];
+            let key = (process, of_thread(sample.thread), sample.stack);
             let count = counts.entry(key).or_default();
             *count = count.saturating_add(1);
         }
         let samples = counts.into_iter();
-        let samples = samples.map(|((process, stack), samples)| StackSamples {
+        let samples = samples.map(|((process, thread, stack), samples)| StackSamples {
             process,
+            thread,
             stack,
             samples,
         });
         let mut samples: Vec<_> = samples.collect();
-        samples.sort_unstable_by_key(|row| (row.process, row.stack.0));
+        samples.sort_unstable_by_key(|row| (row.process, row.thread, row.stack.0));
         Self {
             trace,
             names,
             processes,
+            threads,
             samples,
         }
     }
@@ -129,7 +143,7 @@ impl<'a> CallTrees<'a> {
                     samples: total,
                 })?;
             } else {
-                tree.build(samples);
+                tree.build(samples, self.threads.as_ref());
                 tree.for_each_stack(process, detail, &mut each)?;
             }
         }
@@ -164,9 +178,9 @@ struct CallTree<'a> {
     siblings: Vec<u32>,
     /// Index in `siblings` of each node's first child, and the number of siblings.
     first_child: Vec<u32>,
-    /// Number of trees so far.
-    trees: u32,
-    /// The last tree with each stack, and its node there. Shared callers are visited once.
+    /// Number of trees and parts of trees so far, a part for each thread.
+    parts: u32,
+    /// The last part with each stack, and its node there. Shared callers are visited once.
     last_nodes: Vec<(u32, u32)>,
 }
 
@@ -185,14 +199,13 @@ impl<'a> CallTree<'a> {
             rows: HashTable::new(),
             siblings: Vec::new(),
             first_child: Vec::new(),
-            trees: 0,
+            parts: 0,
             last_nodes: vec![(0, 0); trace.stacks.len()],
         }
     }
 
     /// Replaces the tree by that of the samples of a process label.
-    fn build(&mut self, samples: &[StackSamples]) {
-        self.trees += 1;
+    fn build(&mut self, samples: &[StackSamples], threads: Option<&ThreadLabels>) {
         self.rows.clear();
         self.nodes.clear();
         self.nodes.push(Node {
@@ -201,9 +214,16 @@ impl<'a> CallTree<'a> {
             own: 0,
             total: 0,
         });
-        for row in samples {
-            let node = self.node_of(row.stack);
-            self.nodes[node as usize].own += u64::from(row.samples);
+        for samples in samples.chunk_by(|a, b| a.thread == b.thread) {
+            self.parts += 1;
+            let root = match (threads, samples.first()) {
+                (Some(threads), Some(first)) => self.push_thread(threads.text(first.thread)),
+                _ => ROOT,
+            };
+            for row in samples {
+                let node = self.node_of(row.stack, root);
+                self.nodes[node as usize].own += u64::from(row.samples);
+            }
         }
         for row in (0..self.nodes.len()).rev() {
             let node = &mut self.nodes[row];
@@ -299,16 +319,25 @@ impl<'a> CallTree<'a> {
         Ok(())
     }
 
-    fn node_of(&mut self, stack: StackId) -> u32 {
+    fn push_thread(&mut self, text: &str) -> u32 {
+        let label = self.labels.intern(text.to_owned());
+        if label as usize == self.categories.len() {
+            self.categories.push(FrameCategory::Process);
+        }
+        self.push(ROOT, label)
+    }
+
+    /// Returns the node of a stack below `root`.
+    fn node_of(&mut self, stack: StackId, root: u32) -> u32 {
         // Go up to the nearest caller with a node, then down again.
         let mut above = stack;
         let mut missing = Vec::new();
         let mut node = loop {
             let Some((parent, frame)) = self.trace.stacks.node(above) else {
-                break ROOT;
+                break root;
             };
-            let (tree, node) = self.last_nodes[above.index()];
-            if tree == self.trees {
+            let (part, node) = self.last_nodes[above.index()];
+            if part == self.parts {
                 break node;
             }
             missing.push((above, frame));
@@ -319,7 +348,7 @@ impl<'a> CallTree<'a> {
                 let label = self.label(frame, entry);
                 node = self.push(node, label);
             }
-            self.last_nodes[stack.index()] = (self.trees, node);
+            self.last_nodes[stack.index()] = (self.parts, node);
         }
         node
     }

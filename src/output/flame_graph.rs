@@ -67,7 +67,7 @@ const MATCHED_Y: usize = 44;
 /// # Errors
 /// Returns errors of `out`.
 pub fn write(trace: &Trace, names: NameStyle, name: &str, out: &mut impl Write) -> io::Result<()> {
-    write_trees(&CallTrees::new(trace, names), trace, name, out)
+    write_trees(&CallTrees::new(trace, names, false), trace, name, out)
 }
 
 pub(super) fn write_trees(

@@ -5,7 +5,8 @@
 //!
 //! Functions have no module. They have the suffixes of `stackcollapse-perf --all`: `_[k]` for
 //! kernel code, `_[j]` for JIT code, `_[i]` for inlined functions. An unresolved frame is
-//! `module+0xoffset`. A stack without its root has `[truncated]` below the process.
+//! `module+0xoffset`. A stack without its root has `[truncated]` below the process. Stacks by thread have
+//! `name (tid)`, or `name (COUNT threads)`, below the process.
 //!
 //! Lines are sorted by frame, not by byte: `main(int);f` must not be between `main 3` and `main;g`.
 
@@ -20,14 +21,14 @@ use crate::trace::Trace;
 /// # Errors
 /// Returns errors of `out`.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    write_trees(&CallTrees::new(trace, NameStyle::Full), out)
+    write_trees(&CallTrees::new(trace, NameStyle::Full, false), out)
 }
 
 /// Passes each line to `take`, without its end.
 pub(crate) fn each(trace: &Trace, mut take: impl FnMut(&str)) {
     let mut line = String::new();
     // It fails only if the closure does.
-    let _ = CallTrees::new(trace, NameStyle::Full).for_each_stack(Detail::ALL, |stack| {
+    let _ = CallTrees::new(trace, NameStyle::Full, false).for_each_stack(Detail::ALL, |stack| {
         line.clear();
         line.push_str(stack.text);
         line.push(' ');

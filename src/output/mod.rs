@@ -42,6 +42,7 @@ pub mod spool_file;
 mod stack_views;
 pub mod summary;
 mod synthetic_layout;
+mod thread_labels;
 mod time_zero;
 pub(crate) mod utc;
 

@@ -15,6 +15,7 @@ pub struct StackViews<'a> {
     trace: &'a Trace,
     names: NameStyle,
     title: &'a str,
+    by_thread: bool,
     trees: OnceLock<CallTrees<'a>>,
     flame_graph: OnceLock<io::Result<Vec<u8>>>,
 }
@@ -27,9 +28,16 @@ impl<'a> StackViews<'a> {
             trace,
             names,
             title,
+            by_thread: false,
             trees: OnceLock::new(),
             flame_graph: OnceLock::new(),
         }
+    }
+
+    /// Lets the stacks tell threads apart, by their names.
+    #[must_use]
+    pub fn by_thread(self, by_thread: bool) -> Self {
+        Self { by_thread, ..self }
     }
 
     /// Counts the samples of each stack, for all views.
@@ -39,7 +47,7 @@ impl<'a> StackViews<'a> {
 
     fn trees(&self) -> &CallTrees<'a> {
         self.trees
-            .get_or_init(|| CallTrees::new(self.trace, self.names))
+            .get_or_init(|| CallTrees::new(self.trace, self.names, self.by_thread))
     }
 
     /// Writes the folded stacks.

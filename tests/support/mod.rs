@@ -79,7 +79,7 @@ pub use perfview::{
 pub use public_directory::PublicDirectory;
 pub use readers::reader;
 pub use runtime::{Runtime, runtimes};
-pub use saved::{Saved, file_names, notices_of, stacks_of, unnamed_files};
+pub use saved::{Saved, Stacks, file_names, notices_of, stacks_of, unnamed_files};
 pub use test_skip::{Missing, skip};
 pub use wait::{children, cpu_time, wait_for_cpu_time, wait_until};
 pub use workload::{Workload, workloads};

@@ -34,10 +34,6 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "`perfcollect convert perf.data` names JIT code without `perf inject --jit`",
     ),
     (
-        &["top"],
-        "there is no live view: `perfcollect collect NAME -collectsec 5` prints the busiest processes and methods",
-    ),
-    (
         &["list", "list-profiles"],
         "what can be captured is in `perfcollect collect --help`: CPU time, or CPU cycles with -hwevents, and .NET events \
          by -profile, -events, -clrevents or -providers, each of which lists its names if one is wrong",

@@ -75,6 +75,7 @@ const SUFFIXES: [(&str, Format, bool); 14] = [
 pub struct Export {
     format: Format,
     is_compressed: bool,
+    by_thread: bool,
 }
 
 impl Export {
@@ -87,13 +88,55 @@ impl Export {
             .find_map(|&(suffix, format, is_compressed)| {
                 let at = name.len().checked_sub(suffix.len()).filter(|at| *at > 0)?;
                 let end = name.get(at..)?;
-                let export = Self {
-                    format,
-                    is_compressed,
-                };
+                let export = Self::new(format, is_compressed);
                 end.eq_ignore_ascii_case(suffix)
                     .then(|| (export, name[..at].to_owned()))
             })
+    }
+
+    /// Returns the export of a name, which is its suffix with or without `.json`: `speedscope`, `pprof`, `csv`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let is_name = |suffix: &str| {
+            let plain = suffix.trim_start_matches('.');
+            let stem = plain.strip_suffix(".json").unwrap_or(plain);
+            [plain, stem]
+                .iter()
+                .any(|one| one.eq_ignore_ascii_case(name))
+        };
+        let mut rows = SUFFIXES.iter();
+        rows.find(|(suffix, ..)| is_name(suffix))
+            .map(|&(_, format, is_compressed)| Self::new(format, is_compressed))
+    }
+
+    fn new(format: Format, is_compressed: bool) -> Self {
+        Self {
+            format,
+            is_compressed,
+            by_thread: false,
+        }
+    }
+
+    /// Lets stacks tell threads apart. Returns `None` for formats which do so anyway, or have no stacks.
+    #[must_use]
+    pub fn by_thread(self) -> Option<Self> {
+        let has_merged = matches!(self.format, Format::Folded | Format::Svg);
+        has_merged.then_some(Self {
+            by_thread: true,
+            ..self
+        })
+    }
+
+    /// Returns the suffix of its files, with the dot.
+    #[must_use]
+    pub fn suffix(self) -> &'static str {
+        let is_it = |&&(_, format, is_compressed): &&(&str, Format, bool)| {
+            (format, is_compressed) == (self.format, self.is_compressed)
+        };
+        SUFFIXES
+            .iter()
+            .find(is_it)
+            .map_or("", |(suffix, ..)| suffix)
     }
 
     /// Returns the suffixes of all exports.
@@ -152,7 +195,7 @@ impl Export {
         title: &str,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        let views = || StackViews::new(trace, names, title);
+        let views = || StackViews::new(trace, names, title).by_thread(self.by_thread);
         match self.format {
             Format::Speedscope => speedscope::write(trace, names, title, out),
             Format::Pprof => pprof::write(trace, names, out),
