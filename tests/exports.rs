@@ -281,6 +281,27 @@ fn a_capture_writes_what_convert_would() {
     }
 }
 
+/// A limit on the size of files stands for a full disk.
+#[test]
+fn an_export_that_cannot_be_written_leaves_the_trace() {
+    need_capture!();
+    let program = need!(workloads::native("native-fp"));
+    let directory = tempfile::tempdir().unwrap();
+    let limited = "ulimit -f 150; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, "sh"]).arg(perfcollect());
+    command.args(["collect", "x", "-format", "zip,chromium,csv", "--"]);
+    command.arg(&program).args(["--seconds", "1"]);
+    let done = run(command.current_dir(&directory), LIMIT).expect_success();
+    let why = "the trace is complete: `perfcollect convert x -o FILE`";
+    assert!(
+        done.stderr.contains("x.chromium.json") && done.stderr.contains(why),
+        "{done:?}"
+    );
+    let names = ["x.csv", "x.flamegraph.svg", "x.trace.zip"];
+    assert_eq!(support::file_names(directory.path()), names);
+}
+
 #[test]
 fn exports_are_one_file_and_keep_what_is_there() {
     need!(native().ok_or(support::Missing::Command("a capture")));
@@ -304,7 +325,8 @@ fn exports_are_one_file_and_keep_what_is_there() {
     assert!(refused(&["-from", "0"], &directory.path().join("x")).contains("for another viewer"));
     let other = directory.path().join("x.csv");
     assert!(refused(&["-perfdata"], &other).contains("run convert twice"));
-    assert!(refused(&["-threads"], &other).contains("for .svg and .folded"));
+    assert!(refused(&["-threads"], &other).contains("for -o FILE.svg and -o FILE.folded"));
+    assert!(refused(&["-format", "speedscope", "-force"], &other).contains("name that with -o"));
     assert!(refused(&["-process", "nobody"], &other).contains("is selected"));
     assert_eq!(convert(&saved.path, &other, &["-quiet"]), "");
 }

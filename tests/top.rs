@@ -6,7 +6,7 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::{Finished, Workload, perfcollect, run, workloads};
 
@@ -40,7 +40,7 @@ fn each_screen_has_the_busiest_methods() {
     assert!(screens.len() > 1, "{shown:?}");
     for screen in screens {
         assert!(
-            screen.contains("burn") && screen.contains("Ctrl-C"),
+            screen.contains("work50") && screen.contains("Ctrl-C"),
             "{screen}"
         );
         // There is no trace to look at.
@@ -56,10 +56,21 @@ fn an_idle_process_is_waited_for_and_an_ended_one_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let mut idle = Command::new("sleep").arg("600").spawn().unwrap();
     let shown = top(directory.path(), 3, idle.id()).expect_success().stdout;
-    assert!(shown.contains("no samples"), "{shown:?}");
-    idle.kill().unwrap();
-    idle.wait().unwrap();
-    let ended = top(directory.path(), 3, idle.id());
+    assert!(shown.contains("No samples in 0.5 s"), "{shown:?}");
+    let pid = idle.id();
+    let ending = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(4));
+        idle.kill().unwrap();
+        idle.wait().unwrap();
+    });
+    let started = Instant::now();
+    top(directory.path(), 60, pid).expect_success();
+    assert!(
+        started.elapsed() < Duration::from_secs(55),
+        "it ended by itself"
+    );
+    ending.join().unwrap();
+    let ended = top(directory.path(), 3, pid);
     assert_eq!(ended.status.code(), Some(1));
     assert!(ended.stdout.contains("does not exist"), "{ended:?}");
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);

@@ -50,12 +50,14 @@ fn print(archive: &[u8]) {
     let _ = view(&trace, rows, &mut sink());
     let _ = view_method(&trace, "a", 20, &mut sink());
     let _ = view_tree(&trace, 0.01, rows, &mut sink());
-    let _ = view_screen(&trace, Screen { size, bold: true }, &mut sink());
+    let screen = Screen { size, bold: true };
+    let _ = view_screen(&trace, "", screen, &mut sink());
     let _ = print_table(
         &trace,
         ReportKind::Exceptions,
-        TableFormat::Csv,
+        TableFormat::Text,
         rows,
+        Some(size.width),
         &mut sink(),
     );
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use super::diff::DiffOptions;
@@ -107,6 +107,7 @@ pub(super) struct CollectOptions {
         short = 'n',
         long = "name",
         value_name = "PROCESS",
+        value_parser = NonEmptyStringValueParser::new(),
         conflicts_with_all = ["command", "pid"]
     )]
     pub(super) process_name: Option<String>,
@@ -150,6 +151,9 @@ pub(super) struct CollectOptions {
     /// Set by `start`
     #[arg(long, hide = true)]
     pub(super) background: bool,
+    /// Set by `top`: prints the summary as JSON, and writes nothing
+    #[arg(long, hide = true)]
+    pub(super) summary_only: bool,
     #[command(flatten)]
     pub(super) anyhow: AnyhowOptions,
     #[command(flatten)]
@@ -226,7 +230,7 @@ pub(super) struct OutputOptions {
     #[arg(
         hide_short_help = true,
         long,
-        value_name = "zip,nettrace",
+        value_name = "F[,F...]",
         default_value = "zip,nettrace"
     )]
     pub(super) format: Formats,

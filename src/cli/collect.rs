@@ -66,6 +66,13 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
     if options.background {
         // Closing the terminal, or Ctrl-C in it, must not stop the capture.
         let _ = rustix::process::setsid();
+    }
+    if options.summary_only {
+        // Nobody would stop it.
+        let _ =
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+    }
+    if options.background || options.summary_only {
         // It was executed as /proc/self/exe.
         let _ = rustix::thread::set_name(PROCESS_NAME);
     }
@@ -167,6 +174,10 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         beside_command: !options.command.is_empty(),
         settings: &settings,
     };
+    if options.summary_only {
+        wanted.summarize(capture, &signals)?;
+        return Ok(0);
+    }
     let of_command = match &capture.end {
         End::Command(end) => Some(end.exit_status()),
         _ => None,

@@ -53,8 +53,15 @@ pub(super) enum ConvertError {
         "-perfdata and -json are for a trace, not for a file for another viewer: run convert twice"
     )]
     OnlyTrace,
-    #[error("-threads is for .svg and .folded; the other files for viewers have the threads")]
+    #[error(
+        "-threads is for -o FILE.svg and -o FILE.folded: .csv has no stacks, and other files have the threads anyway"
+    )]
     Threads,
+    #[error(
+        "convert writes a trace, or one file for another viewer: name that with -o, such as -o app.speedscope.json or -o app.pb.gz, \
+         not with -format"
+    )]
+    Format,
     #[error(transparent)]
     Stream(#[from] EventTraceError),
     #[error(transparent)]

@@ -53,6 +53,9 @@ impl<'a> ExportRequest<'a> {
         options: &'a ConvertOptions,
         path: &'a Path,
     ) -> Result<Option<Self>, ConvertError> {
+        if options.results.format.exports().next().is_some() {
+            return Err(ConvertError::Format);
+        }
         let selection = options.selection.selection();
         let Some((export, title)) = Export::of(path) else {
             let suffix = path.extension().and_then(OsStr::to_str).unwrap_or_default();

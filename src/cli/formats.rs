@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::output::exports::Export;
 
 /// Maximum number of exports beside a trace.
-const MAX_EXPORTS: usize = 8;
+const MAX_EXPORTS: usize = 16;
 
 /// The files of a trace to write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use crate::findings;
 use crate::output::StackViews;
 use crate::output::archive::Contents;
 use crate::output::file::OutputError;
-use crate::output::sanitize::json_text;
+use crate::output::sanitize::{json_text, shell_word};
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
 use crate::selection::Selection;
@@ -80,7 +80,22 @@ impl OutputRequest<'_> {
             let path = working.spool_path().display().to_string();
             eprintln!("cannot remove {}: {error}", OneLine(&path));
         }
-        printed.map(|()| status_of(&trace.quality))
+        printed.map(|()| match written.lacks_exports {
+            true => POORER,
+            false => status_of(&trace.quality),
+        })
+    }
+
+    /// Symbolizes the capture, removes the spool and prints the summary as JSON.
+    pub(super) fn summarize(&self, capture: Capture, signals: &Signals) -> Result<(), WriteError> {
+        let trace = self.symbolized(capture, signals)?;
+        if let Some((_, working)) = self.spooled {
+            let _ = working.remove();
+        }
+        let mut text = Vec::new();
+        json(&summary_of(&trace), &mut text)
+            .and_then(|()| super::print(&text))
+            .map_err(WriteError::Print)
     }
 
     /// Symbolizes a capture, with debug files from servers if they are wanted.
@@ -111,12 +126,7 @@ impl OutputRequest<'_> {
         about: (&str, u64, Runtimes),
         signals: &Signals,
     ) -> Result<SavedTrace, WriteError> {
-        let summary = || {
-            let mut summary = Summary::new(trace);
-            summary.findings = findings::find(&summary);
-            summary
-        };
-        self.write_with(trace, summary, about, signals)
+        self.write_with(trace, || summary_of(trace), about, signals)
     }
 
     /// Writes the files of a trace with a summary.
@@ -128,7 +138,7 @@ impl OutputRequest<'_> {
         signals: &Signals,
     ) -> Result<SavedTrace, WriteError> {
         let log = log::text(self.settings, end, spool_bytes, runtimes, trace);
-        let paths = Paths::of_trace(self.name, self.results, trace);
+        let mut paths = Paths::of_trace(self.name, self.results, trace);
         let pictures = StackViews::new(trace, self.results.names(), &paths.name);
         let summary = self.reporter.during("Counting the methods", &|| None, || {
             thread::scope(|scope| {
@@ -145,10 +155,23 @@ impl OutputRequest<'_> {
         };
         let outputs = paths.create(self.results.force)?;
         let done = outputs.progress(trace, self.raw_events);
-        self.reporter.during("Writing", &done, || {
+        let lacking = self.reporter.during("Writing", &done, || {
             outputs.write(trace, &contents, self.results.names(), signals)
         })?;
-        Ok(SavedTrace { summary, paths })
+        for (at, error) in lacking.iter().rev() {
+            paths.remove_export(*at);
+            let name = shell_word(&self.name.to_string_lossy());
+            let error = error.to_string();
+            eprintln!(
+                "{}; the trace is complete: `perfcollect convert {name} -o FILE` writes a file for another viewer",
+                OneLine(&error)
+            );
+        }
+        Ok(SavedTrace {
+            summary,
+            paths,
+            lacks_exports: !lacking.is_empty(),
+        })
     }
 
     /// Adds to an error how to recover the trace.
@@ -205,16 +228,14 @@ impl OutputRequest<'_> {
     /// Prints the report, or the summary as JSON.
     pub(super) fn print(
         &self,
-        SavedTrace { summary, paths }: &SavedTrace,
+        SavedTrace { summary, paths, .. }: &SavedTrace,
     ) -> Result<(), WriteError> {
         if self.results.quiet && !self.results.json {
             return Ok(());
         }
         let mut text = Vec::new();
         if self.results.json {
-            serde_json::to_string_pretty(summary)
-                .map_err(io::Error::from)
-                .and_then(|json| writeln!(text, "{}", json_text(&json)))
+            json(summary, &mut text)
         } else {
             self.report(summary, paths, &mut text)
         }
@@ -229,8 +250,21 @@ impl OutputRequest<'_> {
     }
 }
 
+fn summary_of(trace: &Trace) -> Summary {
+    let mut summary = Summary::new(trace);
+    summary.findings = findings::find(&summary);
+    summary
+}
+
+fn json(summary: &Summary, text: &mut Vec<u8>) -> io::Result<()> {
+    let json = serde_json::to_string_pretty(summary)?;
+    writeln!(text, "{}", json_text(&json))
+}
+
 /// A trace on the disk.
 pub(super) struct SavedTrace {
     summary: Summary,
     paths: Paths,
+    /// Whether a file for another viewer could not be written.
+    lacks_exports: bool,
 }

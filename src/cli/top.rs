@@ -1,11 +1,15 @@
-//! `perfcollect top`: short captures, one after the other; each screen is that of `view`.
+//! `perfcollect top`: short captures, one after the other; each screen is the first one of `collect`.
 
-use std::ffi::{OsStr, OsString};
-use std::io;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use tempfile::TempDir;
 use thiserror::Error;
 
 use super::arguments::pid;
@@ -13,6 +17,7 @@ use super::background::FAILED;
 use super::screen;
 use super::values::seconds;
 use crate::capture::Signals;
+use crate::machine;
 use crate::output::summary::Summary;
 use crate::trace::Pid;
 use crate::view::screen::Screen;
@@ -21,11 +26,18 @@ use crate::view::screen::Screen;
 const CLEAR: &str = "\x1b[H\x1b[J";
 /// Start of the error of a capture whose target did not run.
 const NO_SAMPLES: &str = "no samples";
+/// Start of what an error says of the samples.
+const KEPT: &str = "; the samples are kept";
+const END: &str = "Ctrl-C ends it.";
+/// Findings of a screen: most of it is for methods.
+const MAX_FINDINGS: usize = 2;
+/// Interval of checks whether a capture has ended, and the time after which it has probably started.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const STARTED: Duration = Duration::from_millis(300);
 
 /// Show the busiest processes and methods, again and again.
 ///
-/// Each screen is that of a capture without events, as `perfcollect collect NAME -nolttng -collectsec 2` prints it;
-/// nothing is kept. Ctrl-C ends it.
+/// Each screen is that of a capture without .NET events, of which nothing is kept. Ctrl-C ends it.
 #[derive(Args, Debug)]
 pub(super) struct TopOptions {
     /// Show these processes and their children
@@ -36,12 +48,52 @@ pub(super) struct TopOptions {
         short = 'n',
         long = "name",
         value_name = "PROCESS",
+        value_parser = NonEmptyStringValueParser::new(),
         conflicts_with = "pid"
     )]
-    process_name: Option<OsString>,
-    /// Time of each screen
-    #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    process_name: Option<String>,
+    /// Time that a screen is about; it appears when the code is named
+    #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = delay)]
     delay: Duration,
+    /// Sampling frequency in Hz, per busy CPU
+    #[arg(
+        short = 'F',
+        long,
+        alias = "frequency",
+        value_name = "HZ",
+        default_value_t = 999
+    )]
+    freq: u32,
+    #[command(flatten)]
+    anyhow: TopAnyhow,
+}
+
+/// Longest time that a screen is about.
+const MAX_DELAY: Duration = Duration::from_secs(3600);
+
+fn delay(text: &str) -> Result<Duration, String> {
+    let delay = seconds(text).map_err(|error| error.to_string())?;
+    match delay <= MAX_DELAY {
+        true => Ok(delay),
+        false => Err("a screen is about at most an hour".into()),
+    }
+}
+
+/// Options of `perf top` for what is done anyhow.
+#[derive(Args, Clone, Copy, Debug)]
+struct TopAnyhow {
+    /// The whole machine is the default
+    #[arg(short, long, hide = true, conflicts_with_all = ["pid", "process_name"])]
+    all_cpus: bool,
+    /// Samples have stacks
+    #[arg(short = 'g', hide = true)]
+    stacks: bool,
+    /// Each screen is about its own time
+    #[arg(short, long, hide = true)]
+    zero: bool,
+    /// As text
+    #[arg(long, hide = true)]
+    stdio: bool,
 }
 
 #[derive(Debug, Error)]
@@ -52,8 +104,8 @@ pub(super) enum TopError {
     NoTerminal,
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
-    #[error("cannot make a directory for temporary files: {0}")]
-    Directory(io::Error),
+    #[error("cannot write temporary files: {0}")]
+    Temporary(io::Error),
     #[error("cannot start a capture: {0}")]
     Spawn(io::Error),
     #[error("{0}")]
@@ -64,66 +116,147 @@ pub(super) enum TopError {
     Write(io::Error),
 }
 
+/// What a capture has shown.
+enum Shown {
+    Samples(Box<Summary>),
+    Idle,
+    /// It failed, as its target has ended, for example.
+    Failed(String),
+    /// A signal has come.
+    Stopped,
+}
+
 pub(super) fn run(options: &TopOptions) -> Result<(), TopError> {
     let terminal = || screen::of(io::stdout()).ok_or(TopError::NoTerminal);
-    let mut screen = terminal()?;
-    let signals = Signals::install().map_err(TopError::Signals)?;
-    let directory = tempfile::tempdir().map_err(TopError::Directory)?;
-    let words = words(options, directory.path().join("top").as_os_str());
-    let first = format!(
-        "The first screen comes after {} s.\n",
-        options.delay.as_secs_f64()
-    );
-    super::print(first.as_bytes()).map_err(TopError::Write)?;
+    terminal()?;
+    let top = Top {
+        options,
+        signals: Signals::install().map_err(TopError::Signals)?,
+        directory: tempfile::Builder::new()
+            .prefix("perfcollect-top-")
+            .tempdir()
+            .map_err(TopError::Temporary)?,
+    };
+    let mut pids = options.pid.clone();
+    let mut screens = 0;
     loop {
-        let shown = shown(&words, screen)?;
-        if signals.pending() {
-            return Ok(());
+        let shown = top.capture(&pids, screens == 0)?;
+        let screen = terminal()?;
+        let text = match shown {
+            Shown::Samples(summary) => text(*summary, screen).map_err(TopError::Write)?,
+            Shown::Idle => {
+                let seconds = options.delay.as_secs_f64();
+                format!("No samples in {seconds} s: the target waits.\n{END}\n").into_bytes()
+            }
+            Shown::Stopped => return Ok(()),
+            Shown::Failed(why) => {
+                let before = pids.len();
+                pids.retain(|pid| machine::process_name(*pid).is_some());
+                match screens > 0 && pids.len() < before {
+                    true if pids.is_empty() => return Ok(()),
+                    true => continue,
+                    false => return Err(TopError::Failed(why)),
+                }
+            }
+        };
+        screens += 1;
+        super::print(&[CLEAR.as_bytes(), &text].concat()).map_err(TopError::Write)?;
+    }
+}
+
+fn text(mut summary: Summary, screen: Screen) -> io::Result<Vec<u8>> {
+    summary.findings.truncate(MAX_FINDINGS);
+    // They would be the same on each screen.
+    summary.quality.notices.clear();
+    let mut text = Vec::new();
+    crate::view::screen::print(&summary, None, END, screen, &mut text)?;
+    Ok(text)
+}
+
+/// Returns what a child has written to a file that it shares.
+fn written(file: &mut File) -> Result<Vec<u8>, TopError> {
+    let mut content = Vec::new();
+    file.rewind()
+        .and_then(|()| file.read_to_end(&mut content))
+        .map_err(TopError::Temporary)?;
+    Ok(content)
+}
+
+struct Top<'a> {
+    options: &'a TopOptions,
+    signals: Signals,
+    directory: TempDir,
+}
+
+impl Top<'_> {
+    /// Captures once, as a separate process: it drops its rights before it reads files of other users.
+    fn capture(&self, pids: &[Pid], is_first: bool) -> Result<Shown, TopError> {
+        let file = || tempfile::tempfile().map_err(TopError::Temporary);
+        let (mut summary, mut errors) = (file()?, file()?);
+        let shared = |file: &File| file.try_clone().map_err(TopError::Temporary);
+        let mut child = Command::new("/proc/self/exe")
+            .args(self.words(pids))
+            .stdin(Stdio::null())
+            .stdout(shared(&summary)?)
+            .stderr(shared(&errors)?)
+            .spawn()
+            .map_err(TopError::Spawn)?;
+        let start = Instant::now();
+        let mut is_said = !is_first;
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(TopError::Spawn)? {
+                break status;
+            }
+            if self.signals.pending() {
+                // What it has captured is not kept.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Ok(Shown::Stopped);
+            }
+            if !is_said && start.elapsed() > STARTED {
+                let text = format!(
+                    "Sampling for {} s. {END}\n",
+                    self.options.delay.as_secs_f64()
+                );
+                super::print(text.as_bytes()).map_err(TopError::Write)?;
+                is_said = true;
+            }
+            sleep(POLL_INTERVAL);
+        };
+        let summary = written(&mut summary)?;
+        if !summary.is_empty() {
+            let summary: Summary = serde_json::from_slice(&summary)?;
+            return Ok(Shown::Samples(Box::new(summary)));
         }
-        let text = [CLEAR.as_bytes(), &shown].concat();
-        super::print(&text).map_err(TopError::Write)?;
-        // It may have been resized.
-        screen = terminal()?;
-    }
-}
-
-/// Returns the arguments of a capture.
-fn words(options: &TopOptions, name: &OsStr) -> Vec<OsString> {
-    let seconds = options.delay.as_secs_f64().to_string();
-    let mut words: Vec<OsString> = vec!["collect".into(), name.into()];
-    let fixed = ["-force", "-json", "-quiet", "-nolttng", "-format", "zip"];
-    words.extend(fixed.map(OsString::from));
-    words.extend(["-collectsec".into(), seconds.into()]);
-    for pid in &options.pid {
-        words.extend(["-pid".into(), pid.0.to_string().into()]);
-    }
-    if let Some(name) = &options.process_name {
-        words.extend(["-n".into(), name.clone()]);
-    }
-    words
-}
-
-/// Captures once, and returns what to show.
-///
-/// A capture is a separate process: it drops the rights to start others before it reads files of other users.
-fn shown(words: &[OsString], screen: Screen) -> Result<Vec<u8>, TopError> {
-    let output = Command::new("/proc/self/exe")
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(TopError::Spawn)?;
-    if output.stdout.is_empty() {
-        let errors = String::from_utf8_lossy(&output.stderr);
+        let errors = written(&mut errors)?;
+        let errors = String::from_utf8_lossy(&errors);
         let last = errors.lines().last().unwrap_or_default();
         let why = last.strip_prefix(FAILED).unwrap_or(last);
-        return match why.starts_with(NO_SAMPLES) {
-            true => Ok(format!("{why}\n").into_bytes()),
-            false => Err(TopError::Failed(why.to_owned())),
-        };
+        // Nothing is kept.
+        let why = why.split(KEPT).next().unwrap_or_default();
+        Ok(match why {
+            "" => Shown::Failed(format!("the capture ended: {status}")),
+            _ if why.starts_with(NO_SAMPLES) => Shown::Idle,
+            _ => Shown::Failed(why.to_owned()),
+        })
     }
-    let summary: Summary = serde_json::from_slice(&output.stdout)?;
-    let mut text = Vec::new();
-    crate::view::screen::print(&summary, None, "Ctrl-C ends it.", screen, &mut text)
-        .map_err(TopError::Write)?;
-    Ok(text)
+
+    /// Returns the arguments of a capture.
+    fn words(&self, pids: &[Pid]) -> Vec<OsString> {
+        let options = self.options;
+        let name = self.directory.path().join("top");
+        let mut words: Vec<OsString> = vec!["collect".into(), name.into()];
+        let fixed = ["-summary-only", "-quiet", "-nolttng", "-noinline"];
+        words.extend(fixed.map(OsString::from));
+        let seconds = options.delay.as_secs_f64().to_string();
+        words.extend(["-collectsec".into(), seconds.into()]);
+        words.extend(["-freq".into(), options.freq.to_string().into()]);
+        for pid in pids {
+            words.extend(["-pid".into(), pid.0.to_string().into()]);
+        }
+        if let Some(name) = &options.process_name {
+            words.extend(["-n".into(), name.into()]);
+        }
+        words
+    }
 }

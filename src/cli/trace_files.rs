@@ -80,6 +80,11 @@ impl Paths {
         paths
     }
 
+    /// Drops an export that was not written.
+    pub(super) fn remove_export(&mut self, at: usize) {
+        self.exports.remove(at);
+    }
+
     /// Reports a bad name and existing files at the start, although files are created at the end: a killed capture leaves
     /// its spool and no empty files.
     pub(super) fn checked(name: &Path, results: OutputOptions) -> Result<Self, OutputError> {
@@ -200,20 +205,21 @@ impl Outputs {
         move || (all > 0).then(|| (read() - before) as f64 / all as f64)
     }
 
+    /// Writes the files. Returns which exports are missing, and why: the trace has what they would have.
     pub(super) fn write(
         mut self,
         trace: &Trace,
         contents: &Contents<'_>,
         names: NameStyle,
         signals: &Signals,
-    ) -> Result<(), WriteError> {
+    ) -> Result<Vec<(usize, WriteError)>, WriteError> {
         let Self {
             archive,
             nettrace,
             perf_data,
             symbols,
             flame_graph,
-            exports,
+            ..
         } = &mut self;
         // In parallel: the files depend only on the trace and its shared views, and none needs much
         // memory.
@@ -241,19 +247,10 @@ impl Outputs {
             };
             let drawing = scope.spawn(draw);
             let (merging, recording) = (scope.spawn(merge), scope.spawn(record));
-            let export = |(file, export): &mut (OutputFile, Export)| {
-                write_file(file, signals, |mut out| {
-                    export.write(trace, names, contents.name, &mut out)?;
-                    Ok(out.flush()?)
-                })
-            };
-            let exporting = scope.spawn(move || exports.iter_mut().try_for_each(export));
             let archived = archive.as_mut().map_or(Ok(()), |file| {
                 write_file(file, signals, |out| archive::write(trace, contents, out))
             });
-            let others = joined(merging)
-                .and(joined(recording))
-                .and(joined(exporting));
+            let others = joined(merging).and(joined(recording));
             (joined(drawing), archived.and(others))
         });
         let unread = trace.samples.read_error().or(trace.events.read_error());
@@ -265,7 +262,7 @@ impl Outputs {
         // A flame graph without its trace stays only if the user stopped the writing.
         if let Err(WriteError::Stopped) = written {
             picture.map_or(Ok(()), OutputFile::commit)?;
-            return written;
+            return Err(WriteError::Stopped);
         }
         written?;
         // The perf.data refers to the directory.
@@ -273,12 +270,22 @@ impl Outputs {
             symbols.publish()?;
         }
         let traces = [self.archive, self.nettrace, self.perf_data];
-        let exports = self.exports.into_iter().map(|(file, _)| file);
-        OutputFile::commit_all(traces.into_iter().flatten().chain(picture).chain(exports))?;
+        OutputFile::commit_all(traces.into_iter().flatten().chain(picture))?;
         if let Some(symbols) = self.symbols {
             symbols.commit();
         }
-        Ok(())
+        // They must not take the space of the trace.
+        let exported = self.exports.into_iter().map(|(mut file, export)| {
+            write_file(&mut file, signals, |mut out| {
+                export.write(trace, names, contents.name, &mut out)?;
+                Ok(out.flush()?)
+            })?;
+            Ok(file.commit()?)
+        });
+        let lacking = exported
+            .enumerate()
+            .filter_map(|(at, done): (usize, Result<(), WriteError>)| Some((at, done.err()?)));
+        Ok(lacking.collect())
     }
 }
 

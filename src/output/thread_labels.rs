@@ -22,7 +22,7 @@ impl ThreadLabels {
         for sample in trace.samples.iter() {
             has_samples[sample.thread.index()] = true;
         }
-        let mut by_name: FxHashMap<(u32, &str), u32> = FxHashMap::default();
+        let mut by_name: FxHashMap<(u32, String), u32> = FxHashMap::default();
         // The first thread of each row, and their number.
         let mut labels: Vec<(ThreadId, u64)> = Vec::new();
         let rows = (0..).map(ThreadId).zip(&trace.threads).map(|(id, thread)| {
@@ -30,7 +30,8 @@ impl ThreadLabels {
                 return 0;
             }
             let process = processes[thread.process.index()];
-            let row = *by_name.entry((process, &thread.name)).or_insert_with(|| {
+            let key = (process, folded(&thread.name));
+            let row = *by_name.entry(key).or_insert_with(|| {
                 labels.push((id, 0));
                 labels.len() as u32 - 1
             });

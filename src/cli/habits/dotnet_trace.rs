@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use super::{Line, Translated};
+use crate::output::exports::Export;
+use crate::output::file;
 
 /// Formats of `convert` that are exports.
 const EXPORTS: [&str; 2] = ["speedscope", "chromium"];
@@ -53,22 +55,28 @@ struct Convert {
     output: Option<PathBuf>,
 }
 
-/// Translates the words after `dotnet-trace convert`. Returns `None` if they are not of one of its formats.
+/// Translates the words after `dotnet-trace convert`. Returns `None` if they are not of one of its formats, or of
+/// perfcollect's options.
 pub(super) fn convert(words: &[OsString]) -> Option<Translated> {
     let is_of_others = |word: &OsString| {
         let text = word.to_string_lossy().to_ascii_lowercase();
         let format = text.strip_prefix("--format=").unwrap_or(&text);
         EXPORTS.contains(&format)
     };
-    words.iter().any(is_of_others).then(|| {
-        let wanted = Convert::try_parse_from(words)?;
-        let suffix = format!("{}.json", wanted.format.to_ascii_lowercase());
-        let output = wanted.output.as_ref().unwrap_or(&wanted.file);
-        let mut line = Line::new("convert");
-        line.word(&wanted.file);
-        line.option("-o", output.with_extension(suffix));
-        line.done()
-    })
+    let is_theirs = words.iter().any(is_of_others);
+    let wanted = Convert::try_parse_from(words).ok().filter(|_| is_theirs)?;
+    let suffix = format!("{}.json", wanted.format.to_ascii_lowercase());
+    let output = wanted.output.as_ref().unwrap_or(&wanted.file);
+    let mut line = Line::new("convert");
+    line.word(&wanted.file);
+    let output = match Export::of(output) {
+        Some(_) => output.clone(),
+        None => output
+            .with_file_name(file::capture_name(output))
+            .with_extension(suffix),
+    };
+    line.option("-o", output);
+    Some(line.done())
 }
 
 /// Translates the words after `dotnet-trace report`. Returns `None` if they are not of its `topN`.
