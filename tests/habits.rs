@@ -15,6 +15,8 @@ use support::{Finished, Runtime, Workload, perfcollect, run, workloads};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// Exit status of a trace that lacks samples, which a busy machine may lose.
+const POORER: i32 = 3;
 /// A program that is busy for some tenths of a second.
 const PROGRAM: &str = "#!/bin/sh\ni=0; while [ $i -lt 200000 ]; do i=$((i+1)); done\n";
 
@@ -75,7 +77,7 @@ impl Scene {
                 .current_dir(at),
             LIMIT,
         )
-        .expect_success();
+        .expect_trace();
         fs::rename(at.join("web.perf.data"), at.join("perf.data")).unwrap();
         // As dotnet-trace writes it.
         let (_, stream) = entries(&at.join("web.trace.zip"), "/eventpipe/").remove(0);
@@ -127,9 +129,10 @@ impl Scene {
             in_directory(&directory, &words)
         };
         if line.starts_with("start") {
-            in_directory(&directory, &["stop", "web"]).expect_success();
+            in_directory(&directory, &["stop", "web"]).expect_trace();
         }
-        if is_capture && finished.status.success() {
+        let is_done = matches!(finished.status.code(), Some(0 | POORER));
+        if is_capture && is_done {
             assert!(has_trace(directory.path()), "{line}");
         }
         finished
@@ -177,7 +180,8 @@ fn check(heading: &str, min_rows: usize) {
         let Finished { status, stderr, .. } = &finished;
         match line_of(&said) {
             Some(line) => {
-                assert_eq!(status.code(), Some(0), "{typed}: {stderr}");
+                let is_done = matches!(status.code(), Some(0 | POORER));
+                assert!(is_done, "{typed}: {stderr}");
                 let same = format!("the same as: perfcollect {}", scene.words(line).join(" "));
                 let is_same = typed == line || typed.contains(" -q ");
                 let first = stderr.lines().next().unwrap_or_default();

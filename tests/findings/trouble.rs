@@ -194,11 +194,18 @@ fn waits_end_with_the_process() {
     need_capture!();
     let program = need!(workloads::trouble());
     let runtime = need!(Runtime::newest());
+    // Threads spin before they wait, so sometimes none waits at the end.
+    let found = (0..5).any(|_| has_waits_at_its_end(&runtime, &program));
+    assert!(found, "no process ended while its threads waited");
+}
+
+/// Captures a process whose threads wait for a lock. Returns whether some of them did when it ended.
+fn has_waits_at_its_end(runtime: &Runtime, program: &Path) -> bool {
     let mut pid = 0;
     let mut life = Duration::ZERO;
     let saved = captured_during(&[], || {
         let started = Instant::now();
-        let program = Program::start(&runtime, &program, "lock");
+        let program = Program::start(runtime, program, "lock");
         pid = program.pid() as i32;
         wait_for_cpu_time(program.pid(), Duration::from_millis(1500));
         drop(program);
@@ -208,11 +215,11 @@ fn waits_end_with_the_process() {
     let mut runtimes = saved.summary.runtimes.iter();
     let runtime = runtimes.find(|runtime| runtime.pid == pid).unwrap();
     let waits = runtime.contention.as_ref().unwrap();
-    assert!(waits.unended > 0, "{waits:#?}");
     // One of three threads has the lock.
     let most = 2.0 * life.as_secs_f64() * 1e3;
     assert!(waits.ms + waits.unended_ms < most, "{most} {waits:#?}");
     assert!(waits.max_ms < most / 2.0, "{most} {waits:#?}");
+    waits.unended > 0
 }
 
 /// The pool adds a thread every half second.

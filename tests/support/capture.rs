@@ -63,7 +63,7 @@ pub fn captured<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Save
         .args(arguments)
         .env("HOME", directory.path())
         .current_dir(&directory);
-    run(&mut command, LIMIT).expect_success();
+    run(&mut command, LIMIT).expect_trace();
     Saved::open(directory, "trace")
 }
 
@@ -83,7 +83,7 @@ pub fn start_capture(command: &mut Command) -> Running {
 /// Ends a capture as Ctrl-C does: the signal is also for the program that started perfcollect.
 #[track_caller]
 pub fn end_capture(capture: Running) -> Finished {
-    interrupt_capture(capture).expect_success()
+    interrupt_capture(capture).expect_trace()
 }
 
 /// [`end_capture`], for a capture whose trace may be poorer than what it was asked for.
