@@ -92,6 +92,8 @@ impl Scene {
         let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         for at in 1..words.len() {
             let shown = match (words[at - 1].to_lowercase().as_str(), words[at].as_str()) {
+                // Some events are sent rarely.
+                ("-collectsec", "10") if line.contains("-gc") => "3",
                 ("sleep" | "-collectsec", "10") => "0.3",
                 ("-n" | "-processfilter", "web") => "mixed",
                 _ => continue,
