@@ -19,15 +19,13 @@ use perfcollect::trace::{NoticeKind, Pid};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use support::{
-    AS_NOBODY, Missing, PublicDirectory, Running, Runtime, Saved, Workload, children, cpu_time,
-    end_capture, expect_shares, interrupt_capture, perfcollect, run, start, start_capture,
-    wait_for_cpu_time, wait_until, workloads,
+    AS_NOBODY, Missing, POORER, PublicDirectory, Running, Runtime, Saved, Workload, children,
+    cpu_time, end_capture, expect_shares, interrupt_capture, perfcollect, run, start,
+    start_capture, wait_for_cpu_time, wait_until, workloads,
 };
 
 /// Much longer than any capture on a busy system.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Exit status of a capture whose trace lacks what was asked for.
-const POORER: i32 = 3;
 const BUSY: &str = "while :; do :; done";
 /// CPU time of a target that is some 500 samples.
 const HALF_A_SECOND: Duration = Duration::from_millis(500);

@@ -17,8 +17,8 @@ use perfcollect::trace::{NoticeKind, RawTrace};
 use rustix::process::Signal;
 use support::random::Random;
 use support::{
-    Missing, Running, Runtime, Workload, cpu_time, end_capture, file_names, finish, perfcollect,
-    run, run_perfcollect, start_capture, wait_for_cpu_time, wait_until, workloads,
+    Missing, POORER, Running, Runtime, Workload, cpu_time, end_capture, file_names, finish,
+    perfcollect, run, run_perfcollect, start_capture, wait_for_cpu_time, wait_until, workloads,
 };
 
 /// Much longer than any capture on a busy system.
@@ -320,7 +320,7 @@ fn the_size_limit_includes_the_trace_and_ends_the_capture() {
     let output = run_perfcollect(arguments, directory, LIMIT);
     let said = &output.stderr;
     // The trace lacks what was asked for.
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert_eq!(output.status.code(), Some(POORER), "{said}");
     assert!(
         said.contains(" It also stops before its files need 3 MiB (-maxsize)."),
         "{said}"

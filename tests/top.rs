@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::{Finished, Workload, perfcollect, run, workloads};
+use support::{Finished, Workload, on_terminal, perfcollect, run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the cursor does before each screen.
@@ -16,13 +16,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Runs `top` on a terminal until Ctrl-C, with temporary files in `directory`.
 fn top(directory: &Path, seconds: u32, pid: u32) -> Finished {
-    let interrupted = format!("timeout --foreground --preserve-status -s INT {seconds}");
-    let line = format!(
-        "{interrupted} {} top -p {pid} -d 0.5",
-        perfcollect().display()
-    );
-    let mut command = Command::new("script");
-    command.args(["-qec", &line, "/dev/null"]);
+    let mut command = on_terminal(&format!("top -p {pid} -d 0.5"), seconds);
     run(command.env("TMPDIR", directory), LIMIT)
 }
 

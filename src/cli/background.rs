@@ -251,7 +251,7 @@ fn failure(messages: &str) -> BackgroundError {
 
 /// Returns the last line, after what the standard library wrote before: the failed allocation or the
 /// panic.
-fn failure_text(messages: &str) -> String {
+pub(super) fn failure_text(messages: &str) -> String {
     let line = match last_line(messages) {
         "" => "the capture ended without a message",
         line => line,

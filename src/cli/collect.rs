@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::sync::Arc;
 
+use rustix::process::Signal;
 use thiserror::Error;
 
 use super::arguments::CollectOptions;
@@ -69,8 +70,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
     }
     if options.summary_only {
         // Nobody would stop it.
-        let _ =
-            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
     }
     if options.background || options.summary_only {
         // It was executed as /proc/self/exe.

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use super::arguments::pid;
-use super::background::FAILED;
+use super::background::failure_text;
 use super::screen;
 use super::values::seconds;
 use crate::capture::Signals;
@@ -229,15 +229,15 @@ impl Top<'_> {
             return Ok(Shown::Samples(Box::new(summary)));
         }
         let errors = written(&mut errors)?;
-        let errors = String::from_utf8_lossy(&errors);
-        let last = errors.lines().last().unwrap_or_default();
-        let why = last.strip_prefix(FAILED).unwrap_or(last);
+        if errors.is_empty() {
+            return Ok(Shown::Failed(format!("the capture ended: {status}")));
+        }
+        let why = failure_text(&String::from_utf8_lossy(&errors));
         // Nothing is kept.
         let why = why.split(KEPT).next().unwrap_or_default();
-        Ok(match why {
-            "" => Shown::Failed(format!("the capture ended: {status}")),
-            _ if why.starts_with(NO_SAMPLES) => Shown::Idle,
-            _ => Shown::Failed(why.to_owned()),
+        Ok(match why.starts_with(NO_SAMPLES) {
+            true => Shown::Idle,
+            false => Shown::Failed(why.to_owned()),
         })
     }
 

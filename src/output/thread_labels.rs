@@ -8,7 +8,6 @@ use super::sanitize::folded;
 use crate::trace::{ThreadId, Trace};
 
 /// The label of each thread.
-#[derive(Default)]
 pub(super) struct ThreadLabels {
     texts: Vec<String>,
     /// Row of `texts`, by thread.

@@ -8,7 +8,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Finished, Missing, Running, Saved, finish, run, start, wait_for_cpu_time, wait_until};
+use super::{
+    Finished, Missing, POORER, Running, Saved, finish, run, start, wait_for_cpu_time, wait_until,
+};
 
 /// Much longer than any capture of a test on a busy system.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -63,8 +65,14 @@ pub fn captured<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Save
         .args(arguments)
         .env("HOME", directory.path())
         .current_dir(&directory);
-    run(&mut command, LIMIT).expect_trace();
-    Saved::open(directory, "trace")
+    let finished = run(&mut command, LIMIT);
+    let is_poorer = finished.status.code() == Some(POORER);
+    if !is_poorer {
+        finished.expect_success();
+    }
+    let saved = Saved::open(directory, "trace");
+    assert!(!is_poorer || saved.summary.quality.is_poorer_than_asked());
+    saved
 }
 
 /// Starts a capture, without `-quiet`, and waits until sampling has started.

@@ -70,7 +70,9 @@ pub use capture::{
     can_capture, captured, captured_during, captured_for, end_capture, expect_shares,
     interrupt_capture, perfcollect, run_perfcollect, start_capture,
 };
-pub use child::{AS_NOBODY, Finished, Running, finish, is_installed, run, start};
+pub use child::{
+    AS_NOBODY, Finished, POORER, Running, finish, is_installed, on_terminal, run, start,
+};
 pub use firefox_profiler::{FirefoxProfiler, FirefoxStacks};
 pub use perf_map::perf_map;
 pub use perfview::{
