@@ -208,7 +208,9 @@ fn debug_frames_of_other_users_are_not_used() {
     });
     let (all, stacks) = (saved.summary.samples, saved.summary.quality.stacks);
     assert!(all > 500, "{all}");
-    assert_eq!(saved.samples_under(&DESCRIBED), 0);
+    // The first and last instructions of the function show where its return address is.
+    let with_callers = saved.samples_under(&DESCRIBED);
+    assert!(with_callers * 100 < all, "{with_callers} of {all}");
     assert!(stacks.rooted * 10 < all, "{stacks:?}");
     // rbp leads to one more frame each time, but to no root: one guess is kept, none follows it.
     let one = saved.samples_under(&["never_called", "spin_in_frame"]);

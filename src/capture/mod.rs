@@ -26,11 +26,13 @@ mod runtime_search;
 mod sample_rate;
 mod session_starts;
 mod signals;
+mod snapshot;
 mod stack_walker;
 mod starting_processes;
 mod target;
 mod thread_waits;
 pub mod usage;
+mod wait;
 mod weight;
 
 pub use command::{Command, CommandEnd, CommandError};
@@ -47,7 +49,9 @@ pub use process_limits::address_space_limit;
 pub(crate) use process_limits::raise_limits;
 pub use recovery::recover;
 pub use signals::{Kept, Signals};
+pub use snapshot::{Activity, Snapshot, SnapshotThread, snapshot};
 pub use target::{Target, TargetError};
+pub use wait::{Futex, Wait};
 
 /// Maximum length of the target's command line in a trace.
 const MAX_TARGET_CHARS: usize = 4096;

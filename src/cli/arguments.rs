@@ -14,6 +14,7 @@ use super::event_options::EventOptions;
 use super::formats::Formats;
 use super::report::ReportOptions;
 use super::selection_options::SelectionOptions;
+use super::stacks::StacksOptions;
 use super::shell::{CompletionsOptions, ManOptions};
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use super::top::TopOptions;
@@ -57,6 +58,7 @@ pub(super) enum Action {
     Report(ReportOptions),
     Diff(DiffOptions),
     Top(TopOptions),
+    Stacks(StacksOptions),
     Ps(PsOptions),
     Symbols(SymbolsOptions),
     Completions(CompletionsOptions),

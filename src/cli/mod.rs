@@ -31,6 +31,7 @@ mod script;
 mod selection_options;
 mod shell;
 mod spelling;
+mod stacks;
 mod symbols;
 mod symbols_options;
 mod symbols_traces;
@@ -78,6 +79,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
         Action::Report(options) => report::run(options).map_err(|error| error.to_string()),
         Action::Diff(options) => diff::run(options).map_err(|error| error.to_string()),
+        Action::Stacks(options) => stacks::run(options).map_err(|error| error.to_string()),
         Action::Top(options) => top::run(options).map_err(|error| error.to_string()),
         Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
         Action::Symbols(options) => symbols::run(options).map_err(|error| error.to_string()),

@@ -16,6 +16,7 @@ use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid, lacks_descrip
 mod capabilities;
 mod containers;
 mod content;
+mod descriptors;
 mod executable_mappings;
 mod file;
 mod free_memory;
@@ -31,10 +32,13 @@ mod recording_files;
 mod recovered;
 mod rows;
 mod sched_stat;
+mod system_call;
 mod tasks;
+mod thread_state;
 
 pub use capabilities::drop_capabilities;
 pub use content::Content;
+pub use descriptors::Descriptors;
 pub use executable_mappings::{AddressSpace, Backing, Mapping, Maps};
 pub use file::{CodeFile, FileTable};
 pub use free_memory::free_memory;
@@ -53,6 +57,10 @@ pub use proc_fs::{
 pub use recording_files::RecordingFiles;
 pub use rows::JitProcesses;
 pub use sched_stat::ThreadTimes;
+pub use system_call::{Resource, SystemCall};
+pub use thread_state::{
+    Blocked, NotBlocked, SchedulerState, kernel_function, time_since_last_run, time_slices,
+};
 
 /// Limit on the processes that are counted as unreadable.
 const MAX_WITHOUT_DESCRIPTORS: usize = 1 << 16;

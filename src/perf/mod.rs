@@ -42,7 +42,7 @@ pub use merge::{Merge, RecordSource};
 pub use open_error::{OpenEventError, max_sample_rate};
 pub use record::{
     Abi, BranchStack, CONTEXT_MAX, CpuMode, Ksymbol, MmapRecord, ReadValues, Record, Registers,
-    SampleRecord, U64s,
+    SampleRecord, U64s, UNKNOWN_FRAME_POINTER,
 };
 pub use request::{Clock, SamplingRequest};
 pub use scheduling::{run_as_usual, run_first};

@@ -54,9 +54,14 @@ pub struct Registers {
     pub ip: u64,
     /// Stack pointer.
     pub sp: u64,
-    /// Frame pointer.
+    /// Frame pointer, or [`UNKNOWN_FRAME_POINTER`].
     pub bp: u64,
 }
+
+/// Frame pointer of a thread that waits, which no file of the kernel shows. No stack is there.
+///
+/// A null frame pointer would be that of a root.
+pub const UNKNOWN_FRAME_POINTER: u64 = 8;
 
 /// An unaligned array of u64 inside a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

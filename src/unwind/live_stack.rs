@@ -9,15 +9,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
-use perfcollect_symbols::memory::Memory as _;
-
-use crate::dotnet::ProcessMemory;
+use crate::dotnet::{PAGE_BYTES, PrivateMemory};
 use crate::trace::Pid;
 
-const PAGE_BYTES: u64 = 4096;
 /// Maximum distance from the copy: the default limit of a stack.
 const MAX_BYTES: u64 = 8 << 20;
 /// Maximum number of reads for one sample: some three for each frame.
@@ -37,35 +31,10 @@ pub(super) struct LiveStack {
 #[derive(Default)]
 struct State {
     /// Opened by the first read. `None` inside if that failed.
-    process: Option<Option<Process>>,
+    memory: Option<Option<PrivateMemory>>,
     /// Address and content of the last page.
     page: u64,
     bytes: Vec<u8>,
-}
-
-struct Process {
-    memory: ProcessMemory,
-    /// `/proc/PID/pagemap` (Linux' `admin-guide/mm/pagemap`): a word for each page.
-    pages: File,
-}
-
-impl Process {
-    fn open(pid: Pid) -> Option<Self> {
-        Some(Self {
-            memory: ProcessMemory::open(pid).ok()?,
-            pages: File::open(format!("/proc/{pid}/pagemap")).ok()?,
-        })
-    }
-
-    /// Returns whether a page is in memory and belongs to no file.
-    fn has_page(&self, address: u64) -> bool {
-        const PRESENT: u64 = 1 << 63;
-        const OF_FILE: u64 = 1 << 61;
-        let mut word = [0; 8];
-        let offset = address / PAGE_BYTES * word.len() as u64;
-        let read = self.pages.read_exact_at(&mut word, offset);
-        read.is_ok() && u64::from_ne_bytes(word) & (PRESENT | OF_FILE) == PRESENT
-    }
 }
 
 impl LiveStack {
@@ -122,10 +91,9 @@ impl LiveStack {
             return 0;
         };
         self.reads_left.set(left);
-        let open = || Process::open(self.pid);
-        let process = state.process.get_or_insert_with(open).as_ref();
-        let process = process.filter(|process| process.has_page(address));
-        process.map_or(0, |process| process.memory.read(address, buffer))
+        let open = || PrivateMemory::open(self.pid);
+        let memory = state.memory.get_or_insert_with(open).as_ref();
+        memory.map_or(0, |memory| memory.read_resident(address, buffer))
     }
 }
 

@@ -144,22 +144,10 @@ impl Uncovered {
         };
         let source = match (coverage, &file.content) {
             (Coverage::FunctionTable(finding), _) => Source::Analysis(finding),
-            (Coverage::None, Content::File(_)) => {
-                let [trusted, others] = &mut self.analysts;
-                let analyst = match modules.owner(id) {
-                    None => trusted,
-                    Some(_) => others,
-                };
-                if let Some(finding) = self.near.get(id, svma) {
-                    Source::Analysis(finding)
-                } else if let Some(answer) = analyst.query((id, svma), || files.shared(id)) {
-                    self.near.add(id, answer.near);
-                    answer.finding.map_or(Source::None, Source::Analysis)
-                } else {
-                    self.is_pending = true;
-                    return Source::None;
-                }
-            }
+            (Coverage::None, Content::File(_)) => match self.query((id, svma), files, modules) {
+                Some(finding) => finding.map_or(Source::None, Source::Analysis),
+                None => return Source::None,
+            },
             _ => Source::UnwindInformation,
         };
         let has_no_other = |module: &ElfModule| module.instruction_rule(svma).is_none();
@@ -174,6 +162,41 @@ impl Uncovered {
         }
         self.sources.insert((id, svma), source);
         source
+    }
+
+    /// Returns what the analysis of an instruction shows, also if unwind information describes it.
+    pub(super) fn analyzed(
+        &mut self,
+        (id, svma): (ModuleId, u64),
+        files: &FileTable,
+        modules: &Modules,
+    ) -> Option<Finding> {
+        match files.file(id).content {
+            Content::File(_) => self.query((id, svma), files, modules)?,
+            _ => None,
+        }
+    }
+
+    /// Queries the analysis of an instruction. Returns `None` if there is no answer yet.
+    fn query(
+        &mut self,
+        (id, svma): (ModuleId, u64),
+        files: &FileTable,
+        modules: &Modules,
+    ) -> Option<Option<Finding>> {
+        if let Some(finding) = self.near.get(id, svma) {
+            return Some(Some(finding));
+        }
+        let [trusted, others] = &mut self.analysts;
+        let analyst = match modules.owner(id) {
+            None => trusted,
+            Some(_) => others,
+        };
+        let answer = analyst.query((id, svma), || files.shared(id));
+        self.is_pending |= answer.is_none();
+        let answer = answer?;
+        self.near.add(id, answer.near);
+        Some(answer.finding)
     }
 
     /// Returns whether a call precedes the code at an address, which is at an offset in the file.

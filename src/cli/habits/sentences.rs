@@ -60,11 +60,6 @@ const COMMANDS: &[(&[&str], &str)] = &[
          `dotnet-dump` take dumps",
     ),
     (
-        &["stack", "stacks", "pstack"],
-        "threads that wait are not sampled: `dotnet-stack report -p PID` or `gdb -p PID` print their stacks; \
-         `perfcollect collect NAME -pid PID -collectsec 5` shows those that run",
-    ),
-    (
         &["merge"],
         "several captures are not merged: one capture of the whole machine has all processes on one timeline",
     ),

@@ -47,10 +47,7 @@ impl Images {
         let memory = image.by_address(&**content);
         Some(match image.function_at(instruction) {
             Some(function) => rule_in(&memory, &function, address),
-            None => RuleLookup {
-                rule: stub_rule(&memory, address),
-                is_stable: true,
-            },
+            None => RuleLookup::only(stub_rule(&memory, address), true),
         })
     }
 

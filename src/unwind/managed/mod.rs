@@ -87,14 +87,27 @@ pub(super) struct InFile {
 /// Result of a rule lookup. A stable result is valid until the process ends.
 struct RuleLookup {
     rule: Option<UnwindRule>,
+    /// The same without the frame pointer, if the function does not allocate on the stack after its
+    /// prologue.
+    by_stack_pointer: Option<UnwindRule>,
     is_stable: bool,
 }
 
 impl RuleLookup {
     const NOTHING: Self = Self {
         rule: None,
+        by_stack_pointer: None,
         is_stable: false,
     };
+
+    /// Creates a result that needs no frame pointer, or has no other rule.
+    fn only(rule: Option<UnwindRule>, is_stable: bool) -> Self {
+        Self {
+            rule,
+            by_stack_pointer: None,
+            is_stable,
+        }
+    }
 }
 
 impl ManagedCode {
@@ -141,6 +154,28 @@ impl ManagedCode {
             .find(process.files, location, interrupted, time)
             .unwrap_or(RuleLookup::NOTHING);
         self.cache(&key, &lookup, now)
+    }
+
+    /// Returns the rule of a frame in JIT memory whose frame pointer is unknown.
+    pub(super) fn jit_rule_by_stack_pointer(
+        &mut self,
+        process: &SampledProcess<'_>,
+        address: FrameAddress,
+    ) -> Option<UnwindRule> {
+        let lookup = self.processes.find(process, address, &mut self.met)?;
+        lookup.by_stack_pointer
+    }
+
+    /// Returns the rule of a frame in a ReadyToRun image whose frame pointer is unknown.
+    pub(super) fn file_rule_by_stack_pointer(
+        &mut self,
+        process: &SampledProcess<'_>,
+        location: InFile,
+        interrupted: bool,
+        time: &mut OwnerTime,
+    ) -> Option<UnwindRule> {
+        let lookup = self.images.find(process.files, location, interrupted, time)?;
+        lookup.by_stack_pointer
     }
 
     fn cache(&mut self, key: &Key, lookup: &RuleLookup, now: Epoch) -> Option<UnwindRule> {
@@ -241,24 +276,20 @@ fn rule_in(memory: &impl Memory, function: &FunctionEntry, address: FrameAddress
         let mut code = [0; epilogue::MAX_BYTES];
         let code = read(memory, ip, &mut code);
         if let Some(rule) = epilogue::rule(code, ip, &(function.begin..function.end)) {
-            return RuleLookup {
-                rule: Some(rule),
-                is_stable: true,
-            };
+            return RuleLookup::only(Some(rule), true);
         }
     }
     if let Some(info) = info {
         return RuleLookup {
             rule: info.rule_at(offset),
+            by_stack_pointer: info.rule_by_stack_pointer(offset),
             is_stable: true,
         };
     }
     let mut code = [0; prologue::MAX_BYTES];
-    RuleLookup {
-        rule: prologue::rule(read(memory, function.begin, &mut code), offset),
-        // The runtime may publish the unwind information later.
-        is_stable: false,
-    }
+    let rule = prologue::rule(read(memory, function.begin, &mut code), offset);
+    // The runtime may publish the unwind information later.
+    RuleLookup::only(rule, false)
 }
 
 /// Returns the rule of a frame in a stub, which belongs to no function.

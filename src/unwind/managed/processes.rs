@@ -100,10 +100,7 @@ impl Processes {
         });
         let lookup = match function {
             Some(function) => rule_in(runtime.memory(), &function, address),
-            None => RuleLookup {
-                rule: stub_rule(runtime.memory(), address),
-                is_stable: true,
-            },
+            None => RuleLookup::only(stub_rule(runtime.memory(), address), true),
         };
         Some(RuleLookup {
             is_stable: lookup.is_stable && !collectible,

@@ -108,6 +108,31 @@ impl UnwindInfo {
         }
     }
 
+    /// Returns the rule at an offset from the function's start if rbp is unknown.
+    ///
+    /// It is wrong for a function that allocates on the stack after its prologue.
+    pub(super) fn rule_by_stack_pointer(&self, offset: u64) -> Option<UnwindRule> {
+        let (mut above, mut saved_rbp) = (0_i64, None);
+        for operation in self.operations() {
+            let (end, operation) = operation?;
+            if u64::from(end) > offset {
+                continue;
+            }
+            match operation {
+                UnwindCode::Push(register) => {
+                    if register == RBP {
+                        saved_rbp = Some(above);
+                    }
+                    above += 8;
+                }
+                UnwindCode::Allocate(bytes) => above += i64::from(bytes),
+                UnwindCode::SetFramePointer(_) | UnwindCode::Save => {}
+            }
+        }
+        let cfa = above + 8;
+        UnwindRule::new(Base::Rsp, cfa, saved_rbp.map(|saved| saved - cfa))
+    }
+
     /// Returns each operation with the end offset of its instruction, or `None` for an unknown one.
     fn operations(&self) -> impl Iterator<Item = Option<(u8, UnwindCode)>> {
         let (mut slots, _) = self.codes.as_chunks::<2>();
@@ -180,6 +205,8 @@ mod tests {
         let framed = info(11, 0x25, &[11, 0x03, 6, 0x22, 2, 0x30, 1, 0x50]).unwrap();
         assert_eq!(framed.rule_at(10), rule(Base::Rsp, 48, Some(-16)));
         assert_eq!(framed.rule_at(11), rule(Base::Rbp, 16, Some(-16)));
+        assert_eq!(framed.rule_by_stack_pointer(11), framed.rule_at(10));
+        assert_eq!(framed.rule_by_stack_pointer(1), framed.rule_at(1));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use framehop::{Error, FrameAddress, UnwindRegsNative, Unwinder as _};
 
 use super::{Unwinder, Walk};
 use crate::machine::{Backing, Mapping};
+use crate::perf::UNKNOWN_FRAME_POINTER;
 use crate::trace::{CodeAddress, Doubt, ModuleId};
 use crate::unwind::analysis::{Certainty, Finding};
 use crate::unwind::jit::JitFrame;
@@ -11,9 +12,6 @@ use crate::unwind::managed::{InFile, SampledProcess};
 use crate::unwind::rule::{Registers, StepError, UnwindRule};
 use crate::unwind::signal::Interrupted;
 use crate::unwind::uncovered::{Source, code_before, follows_system_call};
-
-/// Address outside the empty stack of [`Walk::caller_without_stack`].
-const NO_STACK: u64 = 8;
 
 /// Location of a user address: its code, and the source of its unwind information.
 pub(super) struct CodeLocation {
@@ -78,6 +76,22 @@ impl Walk<'_> {
         location: &CodeLocation,
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
+        let called = *state;
+        let caller = self.caller_by_rule(frame, location, state);
+        if caller.is_ok() || called.bp() != UNKNOWN_FRAME_POINTER {
+            return caller;
+        }
+        *state = called;
+        self.caller_by_stack_pointer(frame, location, state)
+            .unwrap_or(caller)
+    }
+
+    fn caller_by_rule(
+        &mut self,
+        frame: FrameAddress,
+        location: &CodeLocation,
+        state: &mut UnwindRegsNative,
+    ) -> Result<Option<u64>, Error> {
         let interrupted = !frame.is_return_address();
         let Unwinder { managed, time, .. } = &mut *self.unwinder;
         let rule = match location.unwind_source {
@@ -110,6 +124,25 @@ impl Walk<'_> {
         }
     }
 
+    /// Unwinds one frame whose frame pointer is unknown. Returns `None` if nothing is known about its
+    /// size.
+    fn caller_by_stack_pointer(
+        &mut self,
+        frame: FrameAddress,
+        location: &CodeLocation,
+        state: &mut UnwindRegsNative,
+    ) -> Option<Result<Option<u64>, Error>> {
+        let UnwindSource::Elf(id, svma) = location.unwind_source else {
+            let rule = self.managed_rule_by_stack_pointer(frame, location)?;
+            return Some(self.apply(rule, state));
+        };
+        let Unwinder {
+            modules, uncovered, ..
+        } = &mut *self.unwinder;
+        let finding = uncovered.analyzed((id, svma), self.process.files, modules)?;
+        Some(self.analyzed_caller(finding, frame, (id, svma), state))
+    }
+
     /// Unwinds one frame by the frame pointer, for code without unwind information.
     ///
     /// See [`super::guesses`].
@@ -118,6 +151,9 @@ impl Walk<'_> {
         frame: FrameAddress,
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
+        if state.bp() == UNKNOWN_FRAME_POINTER {
+            return Err(Error::CouldNotReadStack(UNKNOWN_FRAME_POINTER));
+        }
         self.guesses.add(self.leaf_first.len());
         self.doubt(Doubt::Guessed);
         let stack = self.stack;
@@ -171,6 +207,23 @@ impl Walk<'_> {
             self.guesses.doubt_if_repeated(self.leaf_first.len());
         }
         self.by_frame_pointer(frame, state)
+    }
+
+    /// Returns the rule of a .NET frame whose frame pointer is unknown.
+    fn managed_rule_by_stack_pointer(
+        &mut self,
+        frame: FrameAddress,
+        location: &CodeLocation,
+    ) -> Option<UnwindRule> {
+        let Unwinder { managed, time, .. } = &mut *self.unwinder;
+        match location.unwind_source {
+            UnwindSource::Jit => managed.jit_rule_by_stack_pointer(&self.process, frame),
+            UnwindSource::File(location) => {
+                let interrupted = !frame.is_return_address();
+                managed.file_rule_by_stack_pointer(&self.process, location, interrupted, time)
+            }
+            UnwindSource::Elf(..) => None,
+        }
     }
 
     fn instruction_rule(&mut self, id: ModuleId, svma: u64) -> Option<UnwindRule> {
@@ -401,7 +454,7 @@ impl Walk<'_> {
             return None;
         };
         // A null frame pointer would indicate the root.
-        let mut state = UnwindRegsNative::new(0, 0, NO_STACK);
+        let mut state = UnwindRegsNative::new(0, 0, UNKNOWN_FRAME_POINTER);
         let frame = FrameAddress::from_return_address(svma.checked_add(1)?)?;
         Some(self.elf_caller(frame, id, svma, &mut state))
     }

@@ -1,0 +1,198 @@
+//! What the file descriptors of a process refer to. Paths and addresses are untrusted.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+
+use procfs_core::{ExplicitSystemInfo, FromBufRead, FromBufReadSI};
+use procfs_core::net::{TcpNetEntries, TcpState, UdpNetEntries, UnixNetEntries};
+use rustc_hash::FxHashMap;
+
+use super::proc_fs::read;
+use crate::trace::Pid;
+
+/// Maximum size of a table of sockets, in bytes: about 200 000 connections.
+const MAX_TABLE_BYTES: u64 = 32 << 20;
+/// Maximum size of what is read about a descriptor, in bytes.
+const MAX_INFO_BYTES: u64 = 1 << 16;
+/// Number of files of an epoll descriptor that are described.
+const MAX_WATCHED: usize = 2;
+
+/// The file descriptors of a process.
+pub struct Descriptors {
+    pid: Pid,
+    /// Descriptions of the sockets in the network namespace of the process, by inode.
+    sockets: OnceCell<FxHashMap<u64, String>>,
+}
+
+impl Descriptors {
+    /// Describes descriptors of a process. Reads nothing yet.
+    #[must_use]
+    pub fn of(pid: Pid) -> Self {
+        Self {
+            pid,
+            sockets: OnceCell::new(),
+        }
+    }
+
+    /// Returns what a descriptor refers to, such as `TCP 10.0.0.5:4242 -> 10.0.0.9:5432` or the path
+    /// of a file. Returns `None` if it is not open, or may not be read.
+    #[must_use]
+    pub fn describe(&self, descriptor: i32) -> Option<String> {
+        let link = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", self.pid)).ok()?;
+        let link = link.to_string_lossy().into_owned();
+        let inode = |kind: &str| {
+            let number = link.strip_prefix(kind)?.strip_suffix(']')?;
+            number.parse::<u64>().ok()
+        };
+        if let Some(inode) = inode("socket:[") {
+            let sockets = self.sockets.get_or_init(|| sockets(self.pid));
+            let socket = sockets.get(&inode).cloned();
+            return Some(socket.unwrap_or_else(|| "a socket".into()));
+        }
+        if inode("pipe:[").is_some() {
+            return Some("a pipe".into());
+        }
+        Some(match link.strip_prefix("anon_inode:") {
+            Some("[eventpoll]") => self.describe_epoll(descriptor),
+            Some(kind) => kind.trim_matches(['[', ']']).to_owned(),
+            None => link,
+        })
+    }
+
+    /// Describes the files that an epoll descriptor watches: lines `tfd: N ...` of its fdinfo.
+    fn describe_epoll(&self, descriptor: i32) -> String {
+        let path = format!("/proc/{}/fdinfo/{descriptor}", self.pid);
+        let info = read(path, MAX_INFO_BYTES).unwrap_or_default();
+        let info = String::from_utf8_lossy(&info);
+        let watched = info.lines().filter_map(|line| {
+            let number = line.strip_prefix("tfd:")?.split_ascii_whitespace().next()?;
+            number.parse().ok()
+        });
+        let watched: Vec<i32> = watched.collect();
+        let described = watched.iter().take(MAX_WATCHED).map(|watched| {
+            let link = std::fs::read_link(format!("/proc/{}/fd/{watched}", self.pid));
+            // One epoll descriptor may watch another one.
+            match link.is_ok_and(|link| link.as_os_str() != "anon_inode:[eventpoll]") {
+                true => self.describe(*watched).unwrap_or_else(|| "a file".into()),
+                false => "an epoll descriptor".into(),
+            }
+        });
+        let described: Vec<String> = described.collect();
+        let more = watched.len().saturating_sub(described.len());
+        match (described.is_empty(), more) {
+            (true, _) => "epoll of no files".into(),
+            (false, 0) => format!("epoll of {}", described.join(", ")),
+            (false, more) => format!("epoll of {} and {more} more", described.join(", ")),
+        }
+    }
+}
+
+/// Opens a table of sockets of the network namespace of a process.
+fn table(pid: Pid, name: &str) -> Option<impl BufRead> {
+    let file = File::open(format!("/proc/{pid}/net/{name}")).ok()?;
+    Some(BufReader::new(file.take(MAX_TABLE_BYTES)))
+}
+
+/// Opens a table of addresses, and parses it.
+fn addresses<T: FromBufReadSI>(pid: Pid, name: &str) -> Option<T> {
+    // Only the order of bytes in addresses matters.
+    let system = ExplicitSystemInfo {
+        boot_time_secs: 0,
+        ticks_per_second: 100,
+        page_size: 4096,
+        is_little_endian: cfg!(target_endian = "little"),
+    };
+    T::from_buf_read(table(pid, name)?, &system).ok()
+}
+
+fn connection(protocol: &str, local: SocketAddr, remote: SocketAddr, listens: bool) -> String {
+    match (listens, remote.port()) {
+        (true, _) => format!("{protocol} {local}, which listens"),
+        (false, 0) => format!("{protocol} {local}"),
+        (false, _) => format!("{protocol} {local} -> {remote}"),
+    }
+}
+
+fn sockets(pid: Pid) -> FxHashMap<u64, String> {
+    let mut sockets = FxHashMap::default();
+    for name in ["tcp", "tcp6"] {
+        let entries = addresses::<TcpNetEntries>(pid, name).map(|table| table.0);
+        sockets.extend(entries.into_iter().flatten().map(|entry| {
+            let listens = entry.state == TcpState::Listen;
+            let text = connection("TCP", entry.local_address, entry.remote_address, listens);
+            (entry.inode, text)
+        }));
+    }
+    for name in ["udp", "udp6"] {
+        let entries = addresses::<UdpNetEntries>(pid, name).map(|table| table.0);
+        sockets.extend(entries.into_iter().flatten().map(|entry| {
+            let text = connection("UDP", entry.local_address, entry.remote_address, false);
+            (entry.inode, text)
+        }));
+    }
+    let entries = table(pid, "unix").and_then(|table| UnixNetEntries::from_buf_read(table).ok());
+    let entries = entries.map(|entries| entries.0);
+    sockets.extend(entries.into_iter().flatten().map(|entry| {
+        let path = entry.path.map(|path| path.to_string_lossy().into_owned());
+        let path = path.filter(|path| !path.is_empty());
+        let text = path.map_or("a Unix socket".into(), |path| format!("Unix socket {path}"));
+        (entry.inode, text)
+    }));
+    sockets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use rustix::event::epoll;
+
+    use super::*;
+
+    #[test]
+    fn describes_files_and_sockets() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let file = File::create(&path).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        let own = client.local_addr().unwrap();
+        let udp = UdpSocket::bind("[::1]:0").ok();
+        let unix_path = directory.path().join("socket");
+        let unix = UnixListener::bind(&unix_path).unwrap();
+        let (pair, _other) = UnixStream::pair().unwrap();
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let polls = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let add = |file: &dyn AsFd| {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&polls, file.as_fd(), data, epoll::EventFlags::IN).unwrap();
+        };
+        add(&listener);
+        let descriptors = Descriptors::of(Pid(std::process::id() as i32));
+        let describe = |file: &dyn AsRawFd| descriptors.describe(file.as_raw_fd()).unwrap();
+        assert_eq!(describe(&file), path.to_str().unwrap());
+        assert_eq!(describe(&listener), format!("TCP {address}, which listens"));
+        assert_eq!(describe(&client), format!("TCP {own} -> {address}"));
+        if let Some(udp) = udp {
+            let address = udp.local_addr().unwrap();
+            assert_eq!(describe(&udp), format!("UDP {address}"));
+        }
+        let unix_path = unix_path.to_str().unwrap();
+        assert_eq!(describe(&unix), format!("Unix socket {unix_path}"));
+        assert_eq!(describe(&pair), "a Unix socket");
+        assert_eq!(describe(&reader), "a pipe");
+        let one = format!("epoll of TCP {address}, which listens");
+        assert_eq!(describe(&polls), one);
+        add(&client);
+        add(&pair);
+        let more = format!("{one}, TCP {own} -> {address} and 1 more");
+        assert_eq!(describe(&polls), more);
+        assert_eq!(descriptors.describe(-1), None);
+        assert_eq!(Descriptors::of(Pid(i32::MAX)).describe(0), None);
+    }
+}

@@ -1,0 +1,216 @@
+//! What a thread does at this moment, as /proc shows it without stopping the thread (proc(5)).
+
+use std::io;
+use std::time::Duration;
+
+use super::proc_fs::{ProcError, read};
+use super::system_call::SystemCall;
+use crate::trace::{Pid, Tid};
+
+/// Maximum size of a file that is read, in bytes.
+const MAX_BYTES: u64 = 4096;
+
+/// State of a thread in the scheduler: the third field of /proc/PID/stat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchedulerState {
+    /// On a CPU, or ready for one.
+    Running,
+    /// Waits, and a signal would wake it.
+    Sleeping,
+    /// Waits, and no signal wakes it: for a disk, mostly.
+    Uninterruptible,
+    /// A signal or a debugger has stopped it.
+    Stopped,
+    /// It has ended.
+    Ended,
+}
+
+/// Where a thread that does not run has left user space: a line of /proc/PID/syscall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The system call that it has made. `None` if it is in a page fault or was stopped.
+    pub call: Option<SystemCall>,
+    /// Stack pointer of the user code.
+    pub sp: u64,
+    /// Instruction pointer of the user code.
+    pub ip: u64,
+}
+
+/// Why it is unknown where a thread waits.
+#[derive(Debug)]
+pub enum NotBlocked {
+    /// It runs, or is ready for a CPU.
+    Runs,
+    /// It is a thread of the kernel, or has ended.
+    NoUserCode,
+    /// The kernel does not permit to read it, or it has ended.
+    Unreadable(io::Error),
+}
+
+impl Blocked {
+    /// Reads where a thread waits.
+    ///
+    /// # Errors
+    /// The thread does not wait, or cannot be read.
+    pub fn of(pid: Pid, tid: Tid) -> Result<Self, NotBlocked> {
+        let line = read(format!("/proc/{pid}/task/{tid}/syscall"), MAX_BYTES)
+            .map_err(|ProcError::Read { source, .. }| NotBlocked::Unreadable(source))?;
+        match line.trim_ascii() {
+            b"running" => Err(NotBlocked::Runs),
+            line => Self::parse(line).ok_or(NotBlocked::NoUserCode),
+        }
+    }
+
+    /// Parses `NUMBER ARGUMENT*6 SP IP`, or `-1 SP IP` outside of system calls.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let line = std::str::from_utf8(line).ok()?;
+        let mut words = line.split_ascii_whitespace();
+        let number: i64 = words.next()?.parse().ok()?;
+        let mut word = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+        let call = match u64::try_from(number) {
+            Err(_) => None,
+            Ok(number) => {
+                let mut arguments = [0; 6];
+                for argument in &mut arguments {
+                    *argument = word()?;
+                }
+                Some(SystemCall { number, arguments })
+            }
+        };
+        let (sp, ip) = (word()?, word()?);
+        // Threads of the kernel have neither.
+        (sp != 0 && ip != 0).then_some(Self { call, sp, ip })
+    }
+}
+
+impl SchedulerState {
+    /// Reads the state of a thread. Returns `None` if it has ended.
+    #[must_use]
+    pub fn of(pid: Pid, tid: Tid) -> Option<Self> {
+        let line = read(format!("/proc/{pid}/task/{tid}/stat"), MAX_BYTES).ok()?;
+        Self::parse(&line)
+    }
+
+    /// Parses `TID (NAME) STATE ...`. The name may contain any character.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let name_end = line.iter().rposition(|byte| *byte == b')')?;
+        Some(match line.get(name_end..)?.get(2)? {
+            b'R' => Self::Running,
+            b'D' => Self::Uninterruptible,
+            b'T' | b't' => Self::Stopped,
+            b'Z' | b'X' | b'x' => Self::Ended,
+            _ => Self::Sleeping,
+        })
+    }
+}
+
+/// Returns the function of the kernel that a thread waits in, if the kernel permits to read it.
+#[must_use]
+pub fn kernel_function(pid: Pid, tid: Tid) -> Option<String> {
+    let name = read(format!("/proc/{pid}/task/{tid}/wchan"), MAX_BYTES).ok()?;
+    let name = String::from_utf8(name).ok()?;
+    (!matches!(&*name, "" | "0")).then_some(name)
+}
+
+/// Returns the number of times that a thread got a CPU. It has not run while that is the same.
+#[must_use]
+pub fn time_slices(pid: Pid, tid: Tid) -> Option<u64> {
+    let line = read(format!("/proc/{pid}/task/{tid}/schedstat"), MAX_BYTES).ok()?;
+    let line = std::str::from_utf8(&line).ok()?;
+    line.split_ascii_whitespace().nth(2)?.parse().ok()
+}
+
+/// Returns when a thread last ran, on the clock of the scheduler. `None` without
+/// `CONFIG_SCHED_DEBUG`.
+fn last_run(path: String) -> Option<Duration> {
+    let text = read(path, MAX_BYTES).ok()?;
+    parse_last_run(&text)
+}
+
+/// Parses the line `se.exec_start : MILLISECONDS` of /proc/PID/sched. The first line has the name of
+/// the thread.
+fn parse_last_run(text: &[u8]) -> Option<Duration> {
+    let lines = text.split(|byte| *byte == b'\n').skip(1);
+    let value = lines
+        .filter_map(|line| line.strip_prefix(b"se.exec_start"))
+        .next()?;
+    let value = std::str::from_utf8(value).ok()?;
+    let ms: f64 = value.split_once(':')?.1.trim().parse().ok()?;
+    Duration::try_from_secs_f64(ms / 1e3).ok()
+}
+
+/// Returns for how long a thread has not run, to about 10 ms. `None` if the kernel does not count it.
+#[must_use]
+pub fn time_since_last_run(pid: Pid, tid: Tid) -> Option<Duration> {
+    let last = last_run(format!("/proc/{pid}/task/{tid}/sched"))?;
+    let now = last_run("/proc/thread-self/sched".into())?;
+    Some(now.saturating_sub(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_where_threads_wait() {
+        let futex = b"202 0x7f00 0x189 0x0 0x0 0x0 0xffffffff 0x7ffe10 0x7f1234";
+        let blocked = Blocked::parse(futex).unwrap();
+        assert_eq!((blocked.sp, blocked.ip), (0x7ffe10, 0x7f1234));
+        let call = blocked.call.unwrap();
+        assert_eq!((call.number, call.arguments[1]), (202, 0x189));
+        let stopped = Blocked::parse(b"-1 0x10 0x20").unwrap();
+        assert_eq!((stopped.call, stopped.sp), (None, 0x10));
+        for other in [
+            &b""[..],
+            b"running",
+            b"202 0x1",
+            b"0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0",
+            b"-1 10 20",
+            b"\xff 0x1 0x2",
+        ] {
+            assert_eq!(Blocked::parse(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_does_not_change_the_state() {
+        let state = |line: &str| SchedulerState::parse(line.as_bytes());
+        assert_eq!(state("7 (a) R) S) D 1"), Some(SchedulerState::Uninterruptible));
+        assert_eq!(state("7 (x) R 1"), Some(SchedulerState::Running));
+        assert_eq!(state("7 (x) t 1"), Some(SchedulerState::Stopped));
+        assert_eq!(state("7 (x"), None);
+        assert_eq!(state("7 (x)"), None);
+    }
+
+    #[test]
+    fn a_name_is_no_time() {
+        let text = b"se.exec_start : 5 (7, #threads: 1)\n---\nse.exec_start   :   1500.5\n";
+        assert_eq!(parse_last_run(text), Some(Duration::from_micros(1_500_500)));
+        assert_eq!(parse_last_run(b"x\nse.exec_start : inf\n"), None);
+        assert_eq!(parse_last_run(b"x\nse.exec_start : -1\n"), None);
+    }
+
+    #[test]
+    fn reads_a_thread_that_sleeps() {
+        let (sender, tids) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            sender.send(Tid(rustix::thread::gettid().as_raw_nonzero().get())).unwrap();
+            ended.recv().unwrap_err();
+        });
+        let (pid, tid) = (Pid(std::process::id() as i32), tids.recv().unwrap());
+        std::thread::sleep(Duration::from_millis(100));
+        let blocked = Blocked::of(pid, tid).unwrap();
+        assert!(blocked.call.is_some() && blocked.sp > 0x1000);
+        assert_eq!(SchedulerState::of(pid, tid), Some(SchedulerState::Sleeping));
+        let slices = time_slices(pid, tid);
+        assert!(slices.is_none() || slices == time_slices(pid, tid));
+        if let Some(time) = time_since_last_run(pid, tid) {
+            assert!(time > Duration::from_millis(50) && time < Duration::from_secs(60));
+        }
+        drop(end);
+        thread.join().unwrap();
+        let own = Blocked::of(pid, Tid(rustix::thread::gettid().as_raw_nonzero().get()));
+        assert!(matches!(own, Err(NotBlocked::Runs)));
+    }
+}
