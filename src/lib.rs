@@ -25,4 +25,5 @@ pub mod trace;
 mod trace_archive;
 pub mod unwind;
 pub mod view;
+pub mod waits;
 mod zip;

@@ -387,6 +387,11 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
+    /// Returns whether the mappings of a process show a .NET runtime.
+    pub(super) fn has_runtime(&self, pid: Pid) -> bool {
+        has_runtime(&self.walker.machine, pid)
+    }
+
     /// Returns the current threads of the target.
     pub(super) fn threads(&self) -> Vec<Tid> {
         machine::threads(self.processes())

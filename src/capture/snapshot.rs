@@ -19,18 +19,16 @@ use super::signals::Signals;
 use super::target::Target;
 use super::wait::Wait;
 use super::weight::Weight;
-use crate::dotnet::PrivateMemory;
+use crate::dotnet::{Monitor, PrivateMemory};
 use crate::machine::{
-    self, Blocked, Descriptors, NotBlocked, SchedulerState, kernel_function, time_since_last_run,
-    time_slices,
+    self, Blocked, Descriptors, NotBlocked, Resource, SchedulerState, kernel_function,
+    new_namespace_threads, time_since_last_run, time_slices,
 };
 use crate::perf::{
     self, Abi, BranchStack, CallGraph, CpuMode, PerfSession, ReadValues, Record, Registers,
     SampleRecord, SamplingRequest, SessionError, U64s, UNKNOWN_FRAME_POINTER,
 };
-use crate::trace::{
-    CaptureInfo, Cpu, Header, Nanos, Pid, RawTrace, Samples, Tid,
-};
+use crate::trace::{CaptureInfo, Cpu, Header, Nanos, Pid, RawTrace, Samples, Tid};
 
 /// Maximum number of threads. The others are counted.
 const MAX_THREADS: usize = 1 << 14;
@@ -81,6 +79,12 @@ pub struct SnapshotThread {
     pub sample: Option<usize>,
     /// Whether it has run while its stack was read, so that the stack may be wrong.
     pub has_moved: bool,
+    /// The .NET monitor that it waits for, if its stack shows that it waits for one.
+    pub monitor: Option<Monitor>,
+    /// Whether it has not run from the read of its stack until the locks of all threads were read again:
+    /// all such threads waited at one moment, and their locks are of that moment.
+    pub has_stayed: bool,
+    time_slices: Option<u64>,
 }
 
 /// All threads of some processes.
@@ -192,6 +196,10 @@ struct Threads<'a> {
 /// What is read once for a process.
 struct Process {
     pid: Pid,
+    /// Its threads by their ids in its pid namespace, and these ids by thread.
+    threads: FxHashMap<Tid, Tid>,
+    namespace_tids: FxHashMap<Tid, Tid>,
+    is_dotnet: bool,
     memory: Option<PrivateMemory>,
     stacks: Stacks,
     descriptors: Descriptors,
@@ -202,12 +210,17 @@ struct Read {
     blocked: Blocked,
     stack: Vec<u8>,
     has_moved: bool,
+    time_slices: Option<u64>,
 }
 
 impl Process {
-    fn of(pid: Pid) -> Self {
+    fn of(pid: Pid, is_dotnet: bool) -> Self {
+        let threads = new_namespace_threads(pid, &FxHashMap::default());
         Self {
             pid,
+            is_dotnet,
+            namespace_tids: threads.iter().map(|&(id, tid)| (tid, id)).collect(),
+            threads: threads.into_iter().collect(),
             memory: PrivateMemory::open(pid),
             stacks: Stacks::of(pid),
             descriptors: Descriptors::of(pid),
@@ -221,11 +234,12 @@ impl Process {
             let before = time_slices(self.pid, tid);
             let blocked = Blocked::of(self.pid, tid)?;
             let stack = self.stack(blocked.sp);
-            let has_moved = before != time_slices(self.pid, tid);
+            let time_slices = time_slices(self.pid, tid);
             let read = last.insert(Read {
                 blocked,
                 stack,
-                has_moved,
+                has_moved: before != time_slices,
+                time_slices,
             });
             if !read.has_moved {
                 break;
@@ -234,17 +248,64 @@ impl Process {
         last.ok_or(NotBlocked::Runs)
     }
 
+    /// Returns the monitor that a thread may wait for.
+    fn monitor(&self, tid: Tid, read: &Read) -> Option<Monitor> {
+        let resource = read.blocked.call?.resource();
+        let is_futex = matches!(resource, Resource::Futex { .. });
+        let memory = self
+            .memory
+            .as_ref()
+            .filter(|_| is_futex && self.is_dotnet)?;
+        Monitor::on_stack(&read.stack, memory, |owner| self.is_other(owner, tid))
+    }
+
+    /// Returns whether an id in the pid namespace of the process is that of another thread.
+    fn is_other(&self, id: u32, tid: Tid) -> bool {
+        let other = i32::try_from(id).ok();
+        let other = other.and_then(|id| self.threads.get(&Tid(id)));
+        other.is_some_and(|other| *other != tid)
+    }
+
+    /// Reads the locks that threads wait for again, and finds which threads have not run since.
+    ///
+    /// Without that, threads that take turns with their locks would look like a deadlock.
+    fn confirm(&self, threads: &mut [SnapshotThread]) {
+        let Some(memory) = &self.memory else {
+            return;
+        };
+        for thread in &mut *threads {
+            if let Activity::Waits(wait) = &mut thread.activity {
+                wait.refresh(memory);
+            }
+            let monitor = thread.monitor.map(|monitor| monitor.address);
+            thread.monitor = monitor.and_then(|address| {
+                Monitor::at(address, memory, |owner| self.is_other(owner, thread.tid))
+            });
+        }
+        for thread in threads {
+            let slices = thread.time_slices;
+            thread.has_stayed = !thread.has_moved
+                && slices.is_some()
+                && slices == time_slices(self.pid, thread.tid);
+        }
+    }
+
     fn stack(&self, sp: u64) -> Vec<u8> {
         let end = self.stacks.end(sp);
         let range = end.map(|end| sp..end.min(sp.saturating_add(MAX_STACK_BYTES)));
-        let copied = self.memory.as_ref().zip(range).map(|(memory, range)| memory.copy(range));
+        let copied = self
+            .memory
+            .as_ref()
+            .zip(range)
+            .map(|(memory, range)| memory.copy(range));
         copied.unwrap_or_default()
     }
 }
 
 impl Threads<'_> {
     fn read_process(&mut self, pid: Pid) {
-        let process = Process::of(pid);
+        let process = Process::of(pid, self.engine.has_runtime(pid));
+        let first = self.found.len();
         let mut tids = machine::threads([pid]);
         tids.sort_unstable();
         let mut running = Vec::new();
@@ -271,13 +332,16 @@ impl Threads<'_> {
                     return false;
                 };
                 let again = self.read_thread(&process, tid);
-                let runs = again.as_ref().is_some_and(|again| again.activity == Activity::Runs);
+                let runs = again
+                    .as_ref()
+                    .is_some_and(|again| again.activity == Activity::Runs);
                 if let (Some(known), Some(again)) = (self.found.get_mut(index), again) {
                     *known = again;
                 }
                 runs
             });
         }
+        process.confirm(self.found.get_mut(first..).unwrap_or_default());
     }
 
     /// Reads a thread. Returns `None` if it has ended.
@@ -287,12 +351,15 @@ impl Threads<'_> {
         let mut thread = SnapshotThread {
             pid,
             tid,
-            namespace_tid: machine::namespace_pid(Pid(tid.0)).map_or(tid, |id| Tid(id.0)),
+            namespace_tid: *process.namespace_tids.get(&tid).unwrap_or(&tid),
             is_uninterruptible: state == SchedulerState::Uninterruptible,
             activity: Activity::Runs,
             since: None,
             sample: None,
             has_moved: false,
+            monitor: None,
+            has_stayed: false,
+            time_slices: None,
         };
         let read = process.read(tid);
         thread.activity = match (state, &read) {
@@ -312,8 +379,11 @@ impl Threads<'_> {
         thread.since = time_since_last_run(pid, tid);
         if let Ok(read) = read {
             thread.has_moved = read.has_moved;
+            thread.time_slices = read.time_slices;
+            thread.monitor = process.monitor(tid, &read);
             thread.sample = Some(self.engine.samples() as usize);
-            self.engine.record(perf::now(), &Record::Sample(sample(pid, tid, &read)));
+            self.engine
+                .record(perf::now(), &Record::Sample(sample(pid, tid, &read)));
         }
         Some(thread)
     }
@@ -322,7 +392,11 @@ impl Threads<'_> {
     fn sample_running(&mut self, target: &Target, signals: &Signals) -> Option<SessionError> {
         let runs = |thread: &SnapshotThread| thread.activity == Activity::Runs;
         let mut running: FxHashMap<Tid, usize> = FxHashMap::default();
-        let found = self.found.iter().enumerate().filter(|(_, thread)| runs(thread));
+        let found = self
+            .found
+            .iter()
+            .enumerate()
+            .filter(|(_, thread)| runs(thread));
         running.extend(found.map(|(index, thread)| (thread.tid, index)));
         if running.is_empty() {
             return None;

@@ -52,6 +52,13 @@ impl Futex {
 }
 
 impl Wait {
+    /// Reads the words of its futex again.
+    pub(super) fn refresh(&mut self, memory: &PrivateMemory) {
+        if let Some(futex) = &mut self.futex {
+            futex.words = futex_words(memory, futex.address);
+        }
+    }
+
     /// Reads what a thread waits for.
     pub(super) fn of(
         call: Option<SystemCall>,
@@ -71,7 +78,8 @@ impl Wait {
             Some(Resource::Files { array, count }) => {
                 let polled = memory.map(|memory| polled(memory, array, count));
                 let polled = polled.into_iter().flatten();
-                wait.files.extend(polled.filter_map(describe).take(MAX_FILES));
+                wait.files
+                    .extend(polled.filter_map(describe).take(MAX_FILES));
                 wait.file_count = count;
             }
             Some(Resource::Futex { address, has_owner }) => {
@@ -96,7 +104,9 @@ fn polled(memory: &PrivateMemory, array: u64, count: u64) -> Vec<i32> {
     let bytes = count.min(MAX_FILES as u64) * POLLFD_BYTES;
     let content = memory.copy(array..array.saturating_add(bytes));
     let (entries, _) = content.as_chunks::<8>();
-    let descriptors = entries.iter().map(|&[a, b, c, d, ..]| i32::from_le_bytes([a, b, c, d]));
+    let descriptors = entries
+        .iter()
+        .map(|&[a, b, c, d, ..]| i32::from_le_bytes([a, b, c, d]));
     descriptors.filter(|descriptor| *descriptor >= 0).collect()
 }
 
@@ -115,7 +125,9 @@ fn time(memory: &PrivateMemory, address: u64) -> Option<Duration> {
         return None;
     };
     let nanoseconds = u64::from_le_bytes(nanoseconds);
-    let nanoseconds = u32::try_from(nanoseconds).ok().filter(|ns| *ns < 1_000_000_000)?;
+    let nanoseconds = u32::try_from(nanoseconds)
+        .ok()
+        .filter(|ns| *ns < 1_000_000_000)?;
     Some(Duration::new(u64::from_le_bytes(seconds), nanoseconds))
 }
 
@@ -149,7 +161,13 @@ mod tests {
         assert_eq!(found, [Some(1), Some(5), Some(7), Some(12), None, None]);
         let poll = of(syscalls::Sysno::poll, [polls.as_ptr() as u64, 3, 0]);
         assert_eq!((&*poll.files, poll.file_count), (&["a pipe".into()][..], 3));
-        let sleep = |at| of(syscalls::Sysno::nanosleep, [times.as_ptr() as u64 + at, 0, 0]).sleep;
+        let sleep = |at| {
+            of(
+                syscalls::Sysno::nanosleep,
+                [times.as_ptr() as u64 + at, 0, 0],
+            )
+            .sleep
+        };
         assert_eq!(sleep(0), Some(Duration::from_millis(3500)));
         assert_eq!(sleep(16), None);
         assert_eq!(of(syscalls::Sysno::nanosleep, [0, 0, 0]).sleep, None);

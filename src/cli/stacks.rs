@@ -1,32 +1,147 @@
 //! `perfcollect stacks`: what all threads of a process do at this moment.
+
+use std::io;
 use std::sync::Arc;
+
 use clap::Args;
-use super::arguments::pid;
-use crate::capture::{self, Signals};
-use crate::symbolize;
-use crate::trace::Pid;
-use crate::output::label;
+use clap::builder::NonEmptyStringValueParser;
+use thiserror::Error;
+
+use super::arguments::{EXAMPLES_FIRST, pid};
+use super::named::{self, NamedError};
+use super::{sandbox, screen};
+use crate::capture::{self, Activity, CaptureError, Signals, Snapshot, SnapshotThread};
+use crate::output::file::FileOwner;
+use crate::output::sanitize::json_text;
+use crate::symbolize::{self, Cancelled};
+use crate::trace::{Notice, NoticeKind, Pid};
+use crate::view::{StackText, print_stacks};
+use crate::waits::StackReport;
+
+/// Show what all threads of a process do or wait for, at once and without stopping it.
+///
+/// Threads with the same stack are one group; `>` marks your code. Shows who has the lock that a thread waits for, and
+/// deadlocks. What needs no thread is not there: requests and tasks that await, and goroutines.
 #[derive(Args, Debug)]
+#[command(
+    visible_alias = "stack",
+    alias = "pstack",
+    help_template = EXAMPLES_FIRST,
+    after_help = "EXAMPLES\n  \
+    perfcollect stacks -p 1234\n  \
+    perfcollect stacks -n app.dll -full\n  \
+    perfcollect stacks -p 1234 -json"
+)]
 pub(super) struct StacksOptions {
-    #[arg(short, long, value_name = "P[,P...]", value_delimiter = ',', value_parser = pid)]
+    /// Same as -pid
+    #[arg(value_name = "PID", value_parser = pid, conflicts_with_all = ["pid", "process_name"])]
+    process: Option<Pid>,
+    /// Show the threads of these processes
+    #[arg(
+        short,
+        long,
+        alias = "process-id",
+        value_name = "P[,P...]",
+        value_delimiter = ',',
+        value_parser = pid,
+        required_unless_present_any = ["process", "process_name"]
+    )]
     pid: Vec<Pid>,
+    /// Show those of the processes with this name or program, such as app.dll
+    #[arg(
+        short = 'n',
+        long = "name",
+        value_name = "PROCESS",
+        value_parser = NonEmptyStringValueParser::new(),
+        conflicts_with = "pid"
+    )]
+    process_name: Option<String>,
+    /// Print all stacks whole, also to a terminal
+    #[arg(long)]
+    full: bool,
+    /// Print the report as JSON
+    #[arg(long, conflicts_with = "full")]
+    json: bool,
 }
-pub(super) fn run(options: &StacksOptions) -> Result<(), String> {
-    let signals = Signals::install().map_err(|e| e.to_string())?;
-    let t = std::time::Instant::now();
-    let naming = symbolize::Options { inlined: true, ..Default::default() };
+
+#[derive(Debug, Error)]
+pub(super) enum StacksError {
+    #[error("cannot install signal handlers: {0}")]
+    Signals(io::Error),
+    #[error(transparent)]
+    Named(#[from] NamedError),
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    #[error(
+        "cannot read the threads of {pid}: {why}; run perfcollect as root, or with the capability CAP_SYS_PTRACE"
+    )]
+    Denied { pid: Pid, why: String },
+    #[error("stopped")]
+    Stopped,
+    #[error("cannot write: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("cannot write: {0}")]
+    Write(#[from] io::Error),
+}
+
+pub(super) fn run(options: &StacksOptions) -> Result<(), StacksError> {
+    let signals = Signals::install().map_err(StacksError::Signals)?;
+    // From here on, it executes nothing and changes no user.
+    let _ = sandbox::while_capturing();
+    let mut pids = match &options.process_name {
+        Some(name) => named::processes(name)?,
+        None => options.pid.iter().copied().chain(options.process).collect(),
+    };
+    pids.sort_unstable();
+    pids.dedup();
+    let naming = symbolize::Options {
+        inlined: true,
+        symbol_directories: Vec::new(),
+        invoking_user: FileOwner::invoking_user().map(|owner| owner.uid.as_raw()),
+    };
     let symbolizer = Arc::new(symbolize::elf::unwind_symbolizer(&naming));
-    let s = capture::snapshot(&options.pid, &symbolizer, &signals).map_err(|e| e.to_string())?;
-    let t1 = t.elapsed();
-    let trace = symbolize::symbolize(s.capture, &naming, &|| false).map_err(|_| "x".to_string())?;
-    eprintln!("{t1:?} {:?} {:?}", t.elapsed(), s.no_samples);
-    let samples: Vec<_> = trace.samples.iter().collect();
-    for th in &s.threads {
-        println!("{} {:?} since {:?} moved {}", th.tid.0, th.activity, th.since, th.has_moved);
-        if let Some(i) = th.sample { for f in trace.stacks.leaf_first(samples[i].stack) { for fun in trace.functions_leaf_first(f) {
-            println!("      {}!{}", label::module(&trace.functions[fun.index()]), label::name(&trace, f, fun)); } } }
+    let Snapshot {
+        mut capture,
+        threads,
+        omitted,
+        no_samples,
+    } = capture::snapshot(&pids, &symbolizer, &signals)?;
+    if let Some(denied) = denied(&threads) {
+        return Err(denied);
     }
-    println!("{:?}", trace.quality.stacks);
-    for n in &trace.quality.notices { println!("{} {}", n.what, n.remedy); }
-    Ok(())
+    // What it reads from here on are files of others.
+    let _ = sandbox::enter(&[], &[]);
+    capture.notices.extend(no_samples.map(|error| {
+        let what = format!("the threads that run have no stacks: {error}");
+        Notice::new(NoticeKind::NoSamples, what, "")
+    }));
+    let trace = symbolize::symbolize(capture, &naming, &|| signals.pending());
+    let trace = trace.map_err(|Cancelled| StacksError::Stopped)?;
+    let report = StackReport::new(&threads, omitted, &trace);
+    let mut text = Vec::new();
+    if options.json {
+        let json = serde_json::to_string_pretty(&report)?;
+        text = format!("{}\n", json_text(&json)).into_bytes();
+    } else {
+        let form = StackText {
+            screen: screen::of(io::stdout()),
+            full: options.full,
+        };
+        print_stacks(&report, form, &mut text)?;
+    }
+    Ok(super::print(&text)?)
+}
+
+/// Returns the error if no thread may be read.
+fn denied(threads: &[SnapshotThread]) -> Option<StacksError> {
+    let mut denied = None;
+    for thread in threads {
+        match &thread.activity {
+            Activity::Unreadable(why) => denied.get_or_insert((thread.pid, why)),
+            _ => return None,
+        };
+    }
+    let (pid, why) = denied?;
+    let why = why.clone();
+    Some(StacksError::Denied { pid, why })
 }

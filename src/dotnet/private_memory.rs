@@ -6,7 +6,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::memory::{Memory as _, ProcessMemory};
+use super::memory::{Memory, ProcessMemory};
 use crate::trace::Pid;
 
 /// Size of a page.
@@ -63,7 +63,10 @@ impl PrivateMemory {
         let pages = pages.get(..with_content.map_or(0, |last| last + 1));
         let mut copied = Vec::new();
         let mut at = start;
-        for run in pages.unwrap_or_default().chunk_by(|a, b| a.has_content() == b.has_content()) {
+        for run in pages
+            .unwrap_or_default()
+            .chunk_by(|a, b| a.has_content() == b.has_content())
+        {
             let next = (at / PAGE_BYTES + run.len() as u64) * PAGE_BYTES;
             let next = next.min(end);
             let from = copied.len();
@@ -82,9 +85,27 @@ impl PrivateMemory {
 
     fn pages_from(&self, first: u64, count: usize) -> Option<Vec<Page>> {
         let mut words = vec![0; count * 8];
-        self.pages.read_exact_at(&mut words, first.checked_mul(8)?).ok()?;
+        self.pages
+            .read_exact_at(&mut words, first.checked_mul(8)?)
+            .ok()?;
         let (words, _) = words.as_chunks::<8>();
-        Some(words.iter().map(|word| Page::of(u64::from_ne_bytes(*word))).collect())
+        Some(
+            words
+                .iter()
+                .map(|word| Page::of(u64::from_ne_bytes(*word)))
+                .collect(),
+        )
+    }
+}
+
+impl Memory for PrivateMemory {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let copied = self.copy(address..address.saturating_add(buffer.len() as u64));
+        let read = copied.len().min(buffer.len());
+        for (to, from) in buffer.iter_mut().zip(copied) {
+            *to = from;
+        }
+        read
     }
 }
 

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 
-use procfs_core::{ExplicitSystemInfo, FromBufRead, FromBufReadSI};
 use procfs_core::net::{TcpNetEntries, TcpState, UdpNetEntries, UnixNetEntries};
+use procfs_core::{ExplicitSystemInfo, FromBufRead, FromBufReadSI};
 use rustc_hash::FxHashMap;
 
 use super::proc_fs::read;

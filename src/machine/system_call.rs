@@ -117,9 +117,20 @@ mod tests {
         for (call, arguments, expected) in [
             (Sysno::futex, [16, 0x189, 0], futex(false)),
             (Sysno::futex, [16, 0x86, 0], futex(true)),
-            (Sysno::read, [0xffff_ffff_0000_0007, 0, 0], Resource::File(7)),
+            (
+                Sysno::read,
+                [0xffff_ffff_0000_0007, 0, 0],
+                Resource::File(7),
+            ),
             (Sysno::epoll_pwait, [5, 0, 0], Resource::File(5)),
-            (Sysno::ppoll, [16, 2, 0], Resource::Files { array: 16, count: 2 }),
+            (
+                Sysno::ppoll,
+                [16, 2, 0],
+                Resource::Files {
+                    array: 16,
+                    count: 2,
+                },
+            ),
             (Sysno::ppoll, [0, 0, 16], Resource::Until),
             (Sysno::clock_nanosleep, [1, 0, 16], Resource::Time(16)),
             (Sysno::clock_nanosleep, [1, 1, 16], Resource::Until),
@@ -133,6 +144,9 @@ mod tests {
             number: u64::MAX,
             arguments: [0; 6],
         };
-        assert_eq!((unknown.name(), unknown.resource()), (None, Resource::Other));
+        assert_eq!(
+            (unknown.name(), unknown.resource()),
+            (None, Resource::Other)
+        );
     }
 }

@@ -112,12 +112,33 @@ pub fn kernel_function(pid: Pid, tid: Tid) -> Option<String> {
     (!matches!(&*name, "" | "0")).then_some(name)
 }
 
-/// Returns the number of times that a thread got a CPU. It has not run while that is the same.
+/// Returns the number of times that a thread got a CPU, or left it. It has not run while that is the same.
 #[must_use]
 pub fn time_slices(pid: Pid, tid: Tid) -> Option<u64> {
-    let line = read(format!("/proc/{pid}/task/{tid}/schedstat"), MAX_BYTES).ok()?;
-    let line = std::str::from_utf8(&line).ok()?;
-    line.split_ascii_whitespace().nth(2)?.parse().ok()
+    let task = format!("/proc/{pid}/task/{tid}");
+    let slices = read(format!("{task}/schedstat"), MAX_BYTES)
+        .ok()
+        .and_then(|line| {
+            let line = std::str::from_utf8(&line).ok()?;
+            line.split_ascii_whitespace().nth(2)?.parse().ok()
+        });
+    // Not every kernel counts them.
+    slices.or_else(|| switches(&read(format!("{task}/status"), MAX_BYTES).ok()?))
+}
+
+/// Parses the lines `voluntary_ctxt_switches: N` and `nonvoluntary_ctxt_switches: N`, the last ones of
+/// /proc/PID/status.
+fn switches(status: &[u8]) -> Option<u64> {
+    let status = String::from_utf8_lossy(status);
+    let value = |line: &str| {
+        line.split_once("voluntary_ctxt_switches:")?
+            .1
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
+    let mut values = status.lines().rev().map_while(value);
+    values.next()?.checked_add(values.next()?)
 }
 
 /// Returns when a thread last ran, on the clock of the scheduler. `None` without
@@ -175,11 +196,24 @@ mod tests {
     #[test]
     fn a_name_does_not_change_the_state() {
         let state = |line: &str| SchedulerState::parse(line.as_bytes());
-        assert_eq!(state("7 (a) R) S) D 1"), Some(SchedulerState::Uninterruptible));
+        assert_eq!(
+            state("7 (a) R) S) D 1"),
+            Some(SchedulerState::Uninterruptible)
+        );
         assert_eq!(state("7 (x) R 1"), Some(SchedulerState::Running));
         assert_eq!(state("7 (x) t 1"), Some(SchedulerState::Stopped));
         assert_eq!(state("7 (x"), None);
         assert_eq!(state("7 (x)"), None);
+    }
+
+    #[test]
+    fn switches_are_the_last_lines() {
+        let status = b"Name:\tvoluntary_ctxt_switches: 9\nvoluntary_ctxt_switches:\t3\nnonvoluntary_ctxt_switches:\t4\n";
+        assert_eq!(switches(status), Some(7));
+        assert_eq!(switches(b"nonvoluntary_ctxt_switches:\t4\n"), None);
+        assert_eq!(switches(b""), None);
+        let own = read("/proc/self/status".into(), MAX_BYTES).unwrap();
+        assert!(switches(&own).is_some());
     }
 
     #[test]
@@ -195,7 +229,9 @@ mod tests {
         let (sender, tids) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            sender.send(Tid(rustix::thread::gettid().as_raw_nonzero().get())).unwrap();
+            sender
+                .send(Tid(rustix::thread::gettid().as_raw_nonzero().get()))
+                .unwrap();
             ended.recv().unwrap_err();
         });
         let (pid, tid) = (Pid(std::process::id() as i32), tids.recv().unwrap());

@@ -14,12 +14,12 @@ use crate::output::sanitize::{terminal, truncate_with_ellipsis};
 use crate::output::summary::{Finding, Summary};
 
 /// Smallest size that is used: a terminal may have no size.
-const MIN_SIZE: Size = Size {
+pub(super) const MIN_SIZE: Size = Size {
     width: 40,
     height: 16,
 };
 /// Lines for the last message of the capture and the prompt.
-const OTHER_LINES: usize = 2;
+pub(super) const OTHER_LINES: usize = 2;
 /// Maximum number of programs.
 const MAX_PROCESSES: usize = 3;
 /// Share of the samples (1 %) below which a program is not shown.
@@ -260,7 +260,7 @@ fn unlike_command(line: &str) -> String {
 }
 
 /// Returns how to wrap lines without a hyphen or a break in a word.
-fn whole_words<'a>(width: usize) -> textwrap::Options<'a> {
+pub(super) fn whole_words<'a>(width: usize) -> textwrap::Options<'a> {
     textwrap::Options::new(width)
         .break_words(false)
         .word_splitter(textwrap::WordSplitter::NoHyphenation)

@@ -1,6 +1,6 @@
 // Has one trouble of real programs, in methods with known names, until the time is over.
 //
-//   trouble [--mode gc|lock|pool|sync-over-async|spin|throw|jit|kernel|faults|healthy|idle] [--seconds S]
+//   trouble [--mode gc|lock|pool|sync-over-async|spin|throw|jit|kernel|faults|healthy|idle|deadlock] [--seconds S]
 //
 // Default: healthy, 10 s. Prints a JSON line "ready" with the pid at the start, and a line "done" with the number
 // of rounds of all threads at the end. With UNOPTIMIZED defined, its methods ask for no optimization, as a debug
@@ -31,7 +31,7 @@ static class Program
         var all = new Trouble[]
         {
             new Collections(), new Locks(), new Pool(), new SyncOverAsync(), new Spinning(), new Exceptions(),
-            new Compilations(), new SystemCalls(), new PageFaults(), new Healthy(), new Idle(),
+            new Compilations(), new SystemCalls(), new PageFaults(), new Healthy(), new Idle(), new Deadlock(),
         };
         var name = "healthy";
         var seconds = 10.0;
@@ -471,4 +471,83 @@ sealed class Idle : Trouble
     }
 
     public override void Round(int thread) { }
+}
+
+/// <summary>Two threads of which each has the lock that the other one waits for, and others behind them.</summary>
+sealed class Deadlock : Trouble
+{
+    readonly object orders = new object();
+    readonly object stock = new object();
+    readonly ManualResetEvent both = new ManualResetEvent(false);
+    int locked;
+
+    public Deadlock() : base("deadlock", 4)
+    {
+    }
+
+    public override void Round(int thread)
+    {
+        switch (thread)
+        {
+            case 0:
+                TakeOrder();
+                break;
+            case 1:
+                CountStock();
+                break;
+            case 2:
+                both.WaitOne();
+                ListOrders();
+                break;
+            default:
+                both.WaitOne();
+                Task.Run(new Action(ListOrders)).Wait();
+                break;
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    void TakeOrder()
+    {
+        lock (orders)
+        {
+            WaitForBoth();
+            lock (stock)
+            {
+                Work.Burn(1);
+            }
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    void CountStock()
+    {
+        lock (stock)
+        {
+            WaitForBoth();
+            lock (orders)
+            {
+                Work.Burn(1);
+            }
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    void ListOrders()
+    {
+        lock (orders)
+        {
+            Work.Burn(1);
+        }
+    }
+
+    void WaitForBoth()
+    {
+        if (Interlocked.Increment(ref locked) == 2)
+        {
+            both.Set();
+        }
+
+        both.WaitOne();
+    }
 }

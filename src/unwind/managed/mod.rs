@@ -174,7 +174,9 @@ impl ManagedCode {
         interrupted: bool,
         time: &mut OwnerTime,
     ) -> Option<UnwindRule> {
-        let lookup = self.images.find(process.files, location, interrupted, time)?;
+        let lookup = self
+            .images
+            .find(process.files, location, interrupted, time)?;
         lookup.by_stack_pointer
     }
 

@@ -1,0 +1,390 @@
+//! The report of `perfcollect stacks` as text.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use super::fitted::{fitted, with_ellipsis};
+use super::report::short;
+use super::screen::{MIN_SIZE, OTHER_LINES, Screen, whole_words};
+use super::{count, notices};
+use crate::output::NameStyle;
+use crate::output::sanitize::terminal;
+use crate::waits::{Deadlock, Group, Reason, StackFrame, StackReport, WaitingThread};
+
+/// Number of functions of a stack in the short form.
+const MAX_FRAMES: usize = 4;
+/// Number of threads of a group that are listed in the short form.
+const MAX_THREADS: usize = 8;
+/// Number of names of idle threads that are listed.
+const MAX_NAMES: usize = 6;
+/// Number of different things that the threads of a group wait for that are listed.
+const MAX_WAITS: usize = 3;
+/// Modules of the system calls, at the top of a stack.
+const PLUMBING: [&str; 4] = ["libc.so", "libc.musl", "ld-musl", "libpthread"];
+/// Shortest time that is shown, in seconds.
+const MIN_SINCE: f64 = 0.001;
+/// Start of the lines of functions: the user's own, and others.
+const OWN: &str = "   > ";
+const OTHER: &str = "     ";
+
+/// How to print a report.
+#[derive(Clone, Copy, Debug)]
+pub struct StackText {
+    /// The terminal, if it is one.
+    pub screen: Option<Screen>,
+    /// Whether to print all stacks whole.
+    pub full: bool,
+}
+
+/// Prints a report. On a terminal, it fits.
+///
+/// # Errors
+/// Returns the error of a failed write to `out`.
+pub fn print_stacks(report: &StackReport, text: StackText, out: &mut impl Write) -> io::Result<()> {
+    let form = Form {
+        full: text.full || text.screen.is_none(),
+    };
+    let mut head: Vec<String> = Vec::new();
+    for process in &report.processes {
+        let groups = report
+            .groups
+            .iter()
+            .filter(|group| group.pid == process.pid);
+        let name = short(&process.name);
+        let threads = count(process.threads as u64, "thread", "threads");
+        let what = counts(groups);
+        head.push(format!("{name} (pid {}): {threads}: {what}", process.pid));
+    }
+    for deadlock in &report.deadlocks {
+        head.extend(deadlock_lines(deadlock, report));
+    }
+    let screen = text.screen.filter(|_| !form.full);
+    let width = screen.map_or(usize::MAX, |screen| {
+        screen.size.width.max(MIN_SIZE.width) - 1
+    });
+    let bold = text.screen.is_some_and(|screen| screen.bold);
+    let head: Vec<String> = head
+        .iter()
+        .flat_map(|line| wrapped(line, screen.map(|_| width)))
+        .collect();
+    for line in &head {
+        match bold {
+            true => writeln!(out, "\x1b[1m{line}\x1b[0m")?,
+            false => writeln!(out, "{line}")?,
+        }
+    }
+    let blocks = form.blocks(report, width);
+    let room = screen.map_or(usize::MAX, |screen| {
+        let height = screen.size.height.max(MIN_SIZE.height) - OTHER_LINES;
+        height.saturating_sub(head.len() + 1 + usize::from(!report.notices.is_empty()))
+    });
+    let mut taken = 0;
+    for (shown, block) in blocks.iter().enumerate() {
+        let is_last = shown + 1 == blocks.len();
+        let needed = block.len() + 1 + usize::from(!is_last);
+        if taken + needed > room && shown > 0 {
+            let rest = count((blocks.len() - shown) as u64, "group", "groups");
+            let line = format!("... and {rest} of threads: -full, or `| less`, shows all");
+            writeln!(out, "\n{}", with_ellipsis(&line, width))?;
+            break;
+        }
+        taken += block.len() + 1;
+        writeln!(out)?;
+        for line in block {
+            writeln!(out, "{}", with_ellipsis(line, width))?;
+        }
+    }
+    match screen {
+        Some(_) => match notices::most_useful(&report.notices) {
+            Some(notice) => {
+                let line = format!("notice: {} {}", notice.what, notice.remedy);
+                writeln!(out, "{}", with_ellipsis(&terminal(&line), width))
+            }
+            None => Ok(()),
+        },
+        None => notices::print(&report.notices, out),
+    }
+}
+
+/// Breaks a line between words.
+fn wrapped(line: &str, width: Option<usize>) -> Vec<String> {
+    let Some(width) = width else {
+        return vec![line.to_owned()];
+    };
+    let words = whole_words(width)
+        .break_words(true)
+        .subsequent_indent(OTHER);
+    textwrap::wrap(line, words)
+        .into_iter()
+        .map(Into::into)
+        .collect()
+}
+
+/// Returns how many threads wait for which reason.
+fn counts<'a>(groups: impl Iterator<Item = &'a Group>) -> String {
+    let mut by_reason: BTreeMap<Reason, usize> = BTreeMap::new();
+    for group in groups {
+        *by_reason.entry(group.reason).or_default() += group.threads.len();
+    }
+    let counts = by_reason.iter();
+    let counts = counts.map(|(reason, threads)| format!("{threads} {}", reason.words(*threads)));
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+fn deadlock_lines(deadlock: &Deadlock, report: &StackReport) -> Vec<String> {
+    let threads = count(deadlock.threads.len() as u64, "thread", "threads");
+    let mut lines = vec![format!("DEADLOCK: {threads} wait for each other")];
+    lines.extend(deadlock.threads.iter().map(|&tid| {
+        let Some((group, thread)) = report.thread(tid) else {
+            return format!("  {tid}");
+        };
+        let own = group.frames.iter().find(|frame| frame.own);
+        let place = own.map_or_else(String::new, |frame| format!(" in {}", short(&frame.name)));
+        let owner = thread.lock.and_then(|lock| lock.owner).unwrap_or(0);
+        format!(
+            "  {} waits{place} for a lock that {owner} has",
+            labeled(thread)
+        )
+    }));
+    lines
+}
+
+/// Returns the id and the name of a thread.
+fn labeled(thread: &WaitingThread) -> String {
+    format!("{} {}", thread.tid, short(&thread.name))
+        .trim_end()
+        .to_owned()
+}
+
+/// Short or full.
+#[derive(Clone, Copy)]
+struct Form {
+    full: bool,
+}
+
+impl Form {
+    /// Returns the lines of each group. In the short form, all idle threads are one group.
+    fn blocks(self, report: &StackReport, width: usize) -> Vec<Vec<String>> {
+        let is_shown = |group: &&Group| self.full || group.reason != Reason::Idle;
+        let groups = report.groups.iter().filter(is_shown);
+        let groups = groups.map(|group| self.group(group, report, width));
+        let mut blocks: Vec<Vec<String>> = groups.collect();
+        let idle: Vec<&WaitingThread> = report
+            .groups
+            .iter()
+            .filter(|group| !is_shown(group))
+            .flat_map(|group| &group.threads)
+            .collect();
+        let screen = (!self.full).then_some(width);
+        blocks.extend(idle_line(&idle).map(|line| wrapped(&line, screen)));
+        blocks
+    }
+
+    fn group(self, group: &Group, report: &StackReport, width: usize) -> Vec<String> {
+        let mut lines = self.heading(group, report);
+        let all = waits(&group.threads);
+        let shown = if self.full { all.len() } else { MAX_WAITS };
+        lines.extend(all.iter().take(shown).cloned());
+        let more = all.len().saturating_sub(shown);
+        lines.extend((more > 0).then(|| format!("  ... and {more} more")));
+        match self.full {
+            true => lines.extend(group.frames.iter().map(frame_line)),
+            false => lines.extend(short_frames(&group.frames, width)),
+        }
+        let truncated = group.truncated.iter();
+        lines.extend(truncated.map(|why| format!("{OTHER}{}", terminal(why))));
+        lines
+    }
+
+    /// Returns what the threads do, and which ones.
+    fn heading(self, group: &Group, report: &StackReport) -> Vec<String> {
+        let threads = &group.threads;
+        let who = match &threads[..] {
+            [one] => labeled(one),
+            more => count(more.len() as u64, "thread", "threads"),
+        };
+        let process = match report.processes.len() {
+            1 => String::new(),
+            _ => format!(" of {}", group.pid),
+        };
+        let words = group.reason.words(threads.len());
+        let owners: BTreeSet<i32> = threads
+            .iter()
+            .filter_map(|thread| thread.lock?.owner)
+            .collect();
+        let owners: Vec<String> = owners
+            .iter()
+            .map(|&owner| {
+                let found = report.thread(owner);
+                found.map_or_else(|| owner.to_string(), |(_, thread)| labeled(thread))
+            })
+            .collect();
+        let owner = match &owners[..] {
+            [] => String::new(),
+            owners => format!(" that {} has", owners.join(", ")),
+        };
+        let moved = match threads.iter().filter(|thread| thread.has_moved).count() {
+            0 => "",
+            _ => ", and ran meanwhile",
+        };
+        let since = since(threads);
+        let line = format!("{who}{process} {words}{owner}{since}{moved}");
+        let listed = (threads.len() > 1).then(|| format!("  {}", self.listed(threads)));
+        [line].into_iter().chain(listed).collect()
+    }
+
+    /// Lists threads by name.
+    fn listed(self, threads: &[WaitingThread]) -> String {
+        let shown = if self.full {
+            threads.len()
+        } else {
+            MAX_THREADS
+        };
+        let mut by_name: Vec<(String, Vec<String>)> = Vec::new();
+        for thread in threads.iter().take(shown) {
+            let name = short(&thread.name);
+            let tid = match thread.namespace_tid {
+                Some(inside) => format!("{} ({inside} in its namespace)", thread.tid),
+                None => thread.tid.to_string(),
+            };
+            match by_name.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, tids)) => tids.push(tid),
+                None => by_name.push((name, vec![tid])),
+            }
+        }
+        let names = by_name.iter();
+        let names = names.map(|(name, tids)| format!("{} {name}", tids.join(" ")));
+        let listed = names.collect::<Vec<_>>().join(", ");
+        match threads.len().saturating_sub(shown) {
+            0 => listed,
+            more => format!("{listed} and {more} more"),
+        }
+    }
+}
+
+/// Returns for how long threads have not run.
+fn since(threads: &[WaitingThread]) -> String {
+    let times = threads.iter().filter_map(|thread| thread.since_s);
+    let (least, most) = times.fold((f64::MAX, 0.0), |(least, most): (f64, f64), time| {
+        (least.min(time), most.max(time))
+    });
+    if most < MIN_SINCE {
+        return String::new();
+    }
+    let (least, most) = (time(least), time(most));
+    match () {
+        () if least == most => format!(", for {most}"),
+        () => format!(", for {least} to {most}"),
+    }
+}
+
+/// Returns a time in seconds, minutes, hours or days.
+fn time(seconds: f64) -> String {
+    let minutes = seconds / 60.0;
+    match () {
+        () if seconds < 1.0 => format!("{:.0} ms", seconds * 1e3),
+        () if seconds < 100.0 => format!("{seconds:.1} s"),
+        () if minutes < 100.0 => format!("{minutes:.0} min"),
+        () if minutes < 60.0 * 48.0 => format!("{:.0} h", minutes / 60.0),
+        () => format!("{:.0} days", minutes / 60.0 / 24.0),
+    }
+}
+
+fn frame_line(frame: &StackFrame) -> String {
+    let mark = if frame.own { OWN } else { OTHER };
+    let separator = if frame.is_offset { "+" } else { "!" };
+    let inlined = if frame.inlined { " (inlined)" } else { "" };
+    format!(
+        "{mark}{}{separator}{}{inlined}",
+        short(&frame.module),
+        terminal(&frame.name)
+    )
+}
+
+/// Returns the files and times that threads wait for: one line if it is the same for all.
+fn waits(threads: &[WaitingThread]) -> Vec<String> {
+    let described = |thread: &WaitingThread| Some(short(thread.waits_for.as_ref()?));
+    let first = threads.first().and_then(described);
+    if let Some(same) = first.filter(|first| {
+        threads
+            .iter()
+            .all(|thread| described(thread).as_ref() == Some(first))
+    }) {
+        return vec![format!("  {same}")];
+    }
+    let lines = threads.iter().filter_map(|thread| {
+        let what = described(thread)?;
+        Some(format!("  {}: {what}", thread.tid))
+    });
+    lines.collect()
+}
+
+/// Returns the functions of the user, and the one that the innermost of them has called. Without any,
+/// those at the top of the stack that do not belong to the C library.
+fn short_frames(frames: &[StackFrame], width: usize) -> Vec<String> {
+    let own = frames.iter().position(|frame| frame.own);
+    let shown: Vec<&StackFrame> = match own {
+        None => {
+            let is_plumbing = |frame: &&StackFrame| {
+                PLUMBING
+                    .iter()
+                    .any(|module| frame.module.starts_with(module))
+            };
+            let above = frames.iter().take_while(is_plumbing).count();
+            let start = if above < frames.len() {
+                above.saturating_sub(1)
+            } else {
+                0
+            };
+            frames.iter().skip(start).take(MAX_FRAMES).collect()
+        }
+        Some(first) => {
+            let called = first.checked_sub(1).and_then(|called| frames.get(called));
+            let called = called.filter(|frame| !frame.is_offset);
+            let own = frames.iter().filter(|frame| frame.own);
+            called.into_iter().chain(own).take(MAX_FRAMES).collect()
+        }
+    };
+    let line = |frame: &StackFrame| {
+        let mark = if frame.own { OWN } else { OTHER };
+        let name = NameStyle::Short.of_method(&frame.name);
+        let room = width.saturating_sub(mark.len());
+        match frame.is_offset {
+            true => frame_line(frame),
+            false => format!(
+                "{mark}{}",
+                fitted(&short(&frame.module), &short(&name), room)
+            ),
+        }
+    };
+    shown.into_iter().map(line).collect()
+}
+
+/// Returns the line about idle threads, by name.
+fn idle_line(idle: &[&WaitingThread]) -> Option<String> {
+    let mut names: BTreeMap<String, usize> = BTreeMap::new();
+    for thread in idle {
+        *names.entry(short(&thread.name)).or_default() += 1;
+    }
+    let all = names.len();
+    let mut names: Vec<(String, usize)> = names.into_iter().collect();
+    names.sort_by_key(|(_, threads)| std::cmp::Reverse(*threads));
+    let shown = names.iter().take(MAX_NAMES);
+    let shown = shown.map(|(name, threads)| match threads {
+        1 => name.clone(),
+        threads => format!("{name} ({threads})"),
+    });
+    let shown: Vec<String> = shown.collect();
+    let more = match all.saturating_sub(shown.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let words = Reason::Idle.words(idle.len());
+    let number = count(idle.len() as u64, "thread", "threads");
+    (!idle.is_empty()).then(|| {
+        format!(
+            "{number} {words}: {}{more}; -full shows their stacks",
+            shown.join(", ")
+        )
+    })
+}

@@ -1,0 +1,179 @@
+//! Threads with the same stack that wait for the same reason.
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use super::lock::Lock;
+use super::reason::Reason;
+use crate::capture::{Activity, SnapshotThread, Wait};
+use crate::output::label;
+use crate::output::own_code::OwnCode;
+use crate::trace::{FunctionKind, Sample, StackId, Trace};
+
+/// A function on a stack. Names are untrusted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StackFrame {
+    /// Module, such as the file name or the assembly.
+    pub module: String,
+    /// Name, or the offset in the module.
+    pub name: String,
+    /// Whether the name is an offset.
+    pub is_offset: bool,
+    /// Kind of code.
+    pub kind: FunctionKind,
+    /// Whether it is the user's own code.
+    pub own: bool,
+    /// Whether it was inlined into the next one.
+    pub inlined: bool,
+}
+
+/// A thread of a group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaitingThread {
+    /// Thread id.
+    pub tid: i32,
+    /// The same in the pid namespace of its process, if it is another one.
+    pub namespace_tid: Option<i32>,
+    /// Name. Untrusted.
+    pub name: String,
+    /// Seconds since it last ran, if the kernel counts them.
+    pub since_s: Option<f64>,
+    /// What it waits for: a file, a connection, a time. Untrusted.
+    pub waits_for: Option<String>,
+    /// The lock that it waits for.
+    pub lock: Option<Lock>,
+    /// System call that it is in.
+    pub system_call: Option<String>,
+    /// Function of the kernel that it waits in.
+    pub kernel_function: Option<String>,
+    /// Whether it ran while its stack was read, so that the stack may be wrong.
+    pub has_moved: bool,
+}
+
+/// Threads of a process with the same stack that wait for the same reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// Process id.
+    pub pid: i32,
+    /// Why they wait.
+    pub reason: Reason,
+    /// The threads, in the order of their ids.
+    pub threads: Vec<WaitingThread>,
+    /// Functions, from the top of the stack to its root.
+    pub frames: Vec<StackFrame>,
+    /// Why the stack ends before its root, if it does.
+    pub truncated: Option<String>,
+}
+
+/// The frames of a stack, and why it ends early.
+type Frames = (Vec<StackFrame>, Option<String>);
+
+/// The stacks of a trace.
+pub(super) struct Stacks<'a> {
+    trace: &'a Trace,
+    own: OwnCode,
+    samples: Vec<Sample>,
+    known: FxHashMap<StackId, Frames>,
+}
+
+impl<'a> Stacks<'a> {
+    pub(super) fn new(trace: &'a Trace) -> Self {
+        let paths = trace.modules.iter().map(|module| &*module.path);
+        Self {
+            own: OwnCode::new(trace, paths),
+            samples: trace.samples.iter().collect(),
+            known: FxHashMap::default(),
+            trace,
+        }
+    }
+
+    /// Returns the frames of a thread.
+    pub(super) fn of(&mut self, thread: &SnapshotThread) -> Frames {
+        let sample = thread.sample.and_then(|index| self.samples.get(index));
+        let Some(stack) = sample.map(|sample| sample.stack) else {
+            return Frames::default();
+        };
+        let Self {
+            trace, own, known, ..
+        } = self;
+        let frames = known
+            .entry(stack)
+            .or_insert_with(|| frames(trace, own, stack));
+        frames.clone()
+    }
+
+    /// Returns the name of a thread.
+    pub(super) fn thread_name(&self, thread: &SnapshotThread) -> String {
+        let sample = thread.sample.and_then(|index| self.samples.get(index));
+        let row = sample.map(|sample| &self.trace.threads[sample.thread.index()]);
+        let row = row.or_else(|| {
+            let mut threads = self.trace.threads.iter();
+            threads.find(|row| row.tid == thread.tid)
+        });
+        row.map_or_else(String::new, |row| row.name.to_string())
+    }
+}
+
+fn frames(trace: &Trace, own: &OwnCode, stack: StackId) -> Frames {
+    let (mut frames, mut truncated) = Frames::default();
+    for frame in trace.stacks.leaf_first(stack) {
+        for function in trace.functions_leaf_first(frame) {
+            let row = &trace.functions[function.index()];
+            let name = label::name(trace, frame, function).into_owned();
+            if row.kind == FunctionKind::Marker {
+                truncated = Some(name);
+                continue;
+            }
+            frames.push(StackFrame {
+                module: label::module(row).to_owned(),
+                is_offset: label::known_name(row).is_none(),
+                name,
+                kind: row.kind,
+                own: own.is_own(function),
+                inlined: row.inlined,
+            });
+        }
+    }
+    (frames, truncated)
+}
+
+impl WaitingThread {
+    pub(super) fn of(thread: &SnapshotThread, name: String, lock: Option<Lock>) -> Self {
+        let wait = match &thread.activity {
+            Activity::Waits(wait) => Some(wait),
+            _ => None,
+        };
+        let waits_for = match &thread.activity {
+            Activity::Unreadable(why) => Some(why.clone()),
+            _ => wait.and_then(waits_for),
+        };
+        let namespace_tid = thread.namespace_tid.0;
+        Self {
+            tid: thread.tid.0,
+            namespace_tid: (namespace_tid != thread.tid.0).then_some(namespace_tid),
+            name,
+            since_s: thread.since.map(|since| since.as_secs_f64()),
+            waits_for,
+            lock,
+            system_call: wait.and_then(|wait| Some(wait.call?.name()?.to_owned())),
+            kernel_function: wait.and_then(|wait| wait.kernel_function.clone()),
+            has_moved: thread.has_moved,
+        }
+    }
+}
+
+/// Returns the files, or the time, that a thread waits for.
+fn waits_for(wait: &Wait) -> Option<String> {
+    if let Some(sleep) = wait.sleep {
+        return Some(format!("{} s", sleep.as_secs_f64()));
+    }
+    if wait.files.is_empty() {
+        return None;
+    }
+    let more = wait.file_count.saturating_sub(wait.files.len() as u64);
+    let files = wait.files.join(", ");
+    Some(match more {
+        0 => files,
+        more => format!("{files} and {more} more"),
+    })
+}

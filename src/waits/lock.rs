@@ -1,0 +1,95 @@
+//! Who owns the lock that a thread waits for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::capture::{Futex, SnapshotThread, Wait};
+
+/// Offset of `__owner` from the futex of a mutex of glibc (`struct __pthread_mutex_s`).
+const GLIBC_OWNER: i64 = 8;
+/// Offsets of `__cur_writer` from the futexes of a lock for readers and writers of glibc: `__readers`,
+/// `__wrphase_futex` and `__writers_futex` (`struct __pthread_rwlock_arch_t`).
+const GLIBC_WRITER: [i64; 3] = [24, 16, 12];
+/// Bits of the id of an owner in the word of a priority-inheriting futex (`<linux/futex.h>`), and in that
+/// of a mutex of musl.
+const OWNER_BITS: u32 = 0x3fff_ffff;
+
+/// A lock that a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Lock {
+    /// Its address in the process.
+    pub address: u64,
+    /// Thread that has it, if that is known.
+    pub owner: Option<i32>,
+}
+
+/// The C library of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CLibrary {
+    Glibc,
+    Musl,
+}
+
+impl Lock {
+    /// Finds the lock that a thread waits for, if it waits for one. `frames` are the modules and the
+    /// functions on its stack, from the top. `thread` returns the thread of its process with an id in
+    /// its pid namespace.
+    pub(super) fn of<'a>(
+        thread: &SnapshotThread,
+        wait: &Wait,
+        mut frames: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+        find: impl Fn(u32) -> Option<i32>,
+    ) -> Option<Self> {
+        let other = |id: Option<u32>| {
+            let owner = id.and_then(&find);
+            owner.filter(|owner| *owner != thread.tid.0)
+        };
+        // Its mutexes are inside of .NET's monitors.
+        if let Some(monitor) = thread.monitor {
+            return Some(Self {
+                address: monitor.address,
+                owner: other(Some(monitor.owner)),
+            });
+        }
+        let futex = wait.futex.as_ref()?;
+        let has = |part: &str| frames.clone().take(6).any(|(_, name)| name.contains(part));
+        let owner = if futex.has_owner {
+            other(futex.word(0).map(|word| word & OWNER_BITS))
+        } else if has("rwlock_") {
+            let mut writers = GLIBC_WRITER.iter();
+            writers.find_map(|offset| other(futex.word(*offset)))
+        } else if has("mutex") || has("lll_lock_wait") {
+            let library = frames.find_map(|(module, _)| library(module));
+            other(mutex_owner(futex, library))
+        } else {
+            None
+        };
+        Some(Self {
+            address: futex.address,
+            owner,
+        })
+    }
+}
+
+/// Returns the library of a module, if it is a C library.
+fn library(module: &str) -> Option<CLibrary> {
+    match module {
+        "libc.so" => Some(CLibrary::Musl),
+        _ if module.contains("musl") => Some(CLibrary::Musl),
+        _ if module.starts_with("libc.so.") => Some(CLibrary::Glibc),
+        _ => None,
+    }
+}
+
+/// Returns the owner of a mutex. A normal mutex of musl has none.
+fn mutex_owner(futex: &Futex, library: Option<CLibrary>) -> Option<u32> {
+    let musl = || futex.word(0).map(|word| word & OWNER_BITS);
+    let glibc = || futex.word(GLIBC_OWNER);
+    // 1 and 2 are the values of a lock of glibc. The library may be linked into the program.
+    let is_glibc = || futex.word(0).is_some_and(|word| word <= 2);
+    match library {
+        Some(CLibrary::Musl) => musl(),
+        Some(CLibrary::Glibc) => glibc(),
+        None if is_glibc() => glibc(),
+        None => musl(),
+    }
+}

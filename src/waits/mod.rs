@@ -1,0 +1,14 @@
+//! What threads wait for, in words, from a snapshot of their stacks: groups of threads with the same
+//! stack, owners of locks, and deadlocks.
+
+mod deadlock;
+mod group;
+mod lock;
+mod reason;
+mod report;
+
+pub use deadlock::Deadlock;
+pub use group::{Group, StackFrame, WaitingThread};
+pub use lock::Lock;
+pub use reason::Reason;
+pub use report::{SnapshotProcess, StackReport};

@@ -1,0 +1,230 @@
+//! Why a thread waits: by the functions at the top of its stack, else by its system call.
+
+use serde::{Deserialize, Serialize};
+
+use super::group::StackFrame;
+use crate::capture::{Activity, Wait};
+use crate::machine::Resource;
+use crate::trace::FunctionKind;
+
+/// Number of functions from the top of a stack that may show why its thread waits.
+const MAX_DEPTH: usize = 24;
+
+/// The same for functions of a C library that is linked into the program.
+const LINKED_DEPTH: usize = 6;
+
+/// Why a thread does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// It waits for a lock that another thread has.
+    Lock,
+    /// It runs, or is ready for a CPU.
+    Runs,
+    /// It waits, and no signal wakes it: for a disk, mostly.
+    Disk,
+    /// It is in a page fault.
+    PageFault,
+    /// It blocks on the result of a task.
+    Task,
+    /// It waits until another thread signals an event or a condition.
+    Event,
+    /// It waits for a network, a pipe, a terminal or a file.
+    Io,
+    /// It sleeps for a time.
+    Sleep,
+    /// It waits for another thread to end.
+    Thread,
+    /// It waits for a child process.
+    Child,
+    /// It waits for a signal.
+    Signal,
+    /// It waits for something else.
+    Other,
+    /// A signal or a debugger has stopped it.
+    Stopped,
+    /// It has ended; other threads of its process have not.
+    Ended,
+    /// It may not be read.
+    Unreadable,
+    /// It waits for work, and none of the user's functions are on its stack.
+    Idle,
+}
+
+/// Parts of the names of functions, and why threads in them wait. The first one that is found decides,
+/// from the top of the stack.
+const FUNCTIONS: [(&str, Reason); 47] = [
+    // C libraries
+    ("lll_lock_wait", Reason::Lock),
+    ("pthread_mutex_cond_lock", Reason::Lock),
+    ("pthread_mutex_lock", Reason::Lock),
+    ("pthread_mutex_timedlock", Reason::Lock),
+    ("pthread_mutex_clocklock", Reason::Lock),
+    ("pthread_rwlock_", Reason::Lock),
+    ("pthread_spin_lock", Reason::Lock),
+    ("pthread_join", Reason::Thread),
+    ("pthread_timedjoin", Reason::Thread),
+    ("pthread_clockjoin", Reason::Thread),
+    ("thrd_join", Reason::Thread),
+    // Its system call may be `restart_syscall` after a signal.
+    ("nanosleep", Reason::Sleep),
+    // .NET
+    ("System.Threading.Monitor.Enter", Reason::Lock),
+    ("System.Threading.Monitor.TryEnter", Reason::Lock),
+    ("System.Threading.Monitor.ReliableEnter", Reason::Lock),
+    ("System.Threading.Lock.", Reason::Lock),
+    (
+        "System.Threading.ReaderWriterLockSlim.TryEnter",
+        Reason::Lock,
+    ),
+    ("System.Threading.ReaderWriterLock.Acquire", Reason::Lock),
+    ("System.Threading.SpinLock.", Reason::Lock),
+    ("Monitor_Enter", Reason::Lock),
+    ("JIT_MonEnter", Reason::Lock),
+    ("System.Threading.Thread.Sleep", Reason::Sleep),
+    ("System.Threading.Thread.Join", Reason::Thread),
+    ("System.Threading.Tasks.Task.Wait", Reason::Task),
+    ("System.Threading.Tasks.Task.InternalWait", Reason::Task),
+    (
+        "System.Threading.Tasks.Task.SpinThenBlockingWait",
+        Reason::Task,
+    ),
+    ("System.Runtime.CompilerServices.TaskAwaiter", Reason::Task),
+    ("System.Threading.Monitor.Wait", Reason::Event),
+    ("System.Threading.ManualResetEventSlim.Wait", Reason::Event),
+    ("System.Threading.SemaphoreSlim.Wait", Reason::Event),
+    ("System.Threading.WaitHandle.Wait", Reason::Event),
+    ("System.Threading.LowLevelLifoSemaphore.Wait", Reason::Event),
+    ("System.Threading.Barrier.SignalAndWait", Reason::Event),
+    ("System.Threading.CountdownEvent.Wait", Reason::Event),
+    // C++ and Rust
+    ("std::thread::join", Reason::Thread),
+    ("std::thread::JoinHandle", Reason::Thread),
+    ("std::sys::sync::mutex", Reason::Lock),
+    ("std::sys::sync::rwlock", Reason::Lock),
+    ("std::sync::mutex::Mutex", Reason::Lock),
+    ("std::thread::sleep", Reason::Sleep),
+    ("std::this_thread::sleep", Reason::Sleep),
+    // JVM
+    ("ObjectMonitor::enter", Reason::Lock),
+    ("ObjectMonitor::wait", Reason::Event),
+    ("ObjectSynchronizer::enter", Reason::Lock),
+    ("JVM_Sleep", Reason::Sleep),
+    ("Unsafe_Park", Reason::Event),
+    // Python
+    ("PyThread_acquire_lock", Reason::Event),
+];
+
+impl Reason {
+    /// Finds why a thread does not run, by the functions on its stack that its own code has called.
+    ///
+    /// In .NET up to 9, functions of the runtime that enter a monitor may have no names: `has_monitor` is
+    /// whether a monitor was found on its stack, which another thread has.
+    pub(super) fn of(
+        activity: &Activity,
+        is_uninterruptible: bool,
+        has_monitor: bool,
+        frames: &[StackFrame],
+    ) -> Self {
+        let wait = match activity {
+            Activity::Runs => return Self::Runs,
+            Activity::Stopped => return Self::Stopped,
+            Activity::Ended => return Self::Ended,
+            Activity::Unreadable(_) => return Self::Unreadable,
+            Activity::Waits(wait) => wait,
+        };
+        // One that holds a lock of the kernel may be in any system call.
+        if is_uninterruptible {
+            return Self::Disk;
+        }
+        let called = frames.iter().position(|frame| frame.own);
+        let called = called.unwrap_or(frames.len()).min(MAX_DEPTH);
+        let is_native = |frame: &&StackFrame| frame.kind == FunctionKind::Native;
+        let native = frames.iter().take_while(is_native).count();
+        // The C library may be linked into the user's program.
+        let native = frames
+            .get(..native.min(called.max(LINKED_DEPTH)))
+            .unwrap_or_default();
+        let managed = frames.get(native.len()..called).unwrap_or_default();
+        let first_managed = managed.get(..1).unwrap_or_default();
+        let reason = by_name(native).or_else(|| by_name(first_managed));
+        let reason = reason.or_else(|| has_monitor.then_some(Self::Lock));
+        match reason.or_else(|| by_name(managed)) {
+            // `Task.Wait` waits for an event.
+            Some(Self::Event) => {
+                let is_task =
+                    |frame: &StackFrame| by_name(std::slice::from_ref(frame)) == Some(Self::Task);
+                if managed.iter().any(is_task) {
+                    Self::Task
+                } else {
+                    Self::Event
+                }
+            }
+            Some(reason) => reason,
+            None => Self::of_call(wait),
+        }
+    }
+
+    fn of_call(wait: &Wait) -> Self {
+        let Some(call) = wait.call else {
+            return match wait.kernel_function {
+                Some(_) => Self::PageFault,
+                None => Self::Other,
+            };
+        };
+        match call.resource() {
+            Resource::Futex {
+                has_owner: true, ..
+            } => Self::Lock,
+            Resource::Futex { .. } => Self::Event,
+            Resource::File(_) | Resource::Files { .. } => Self::Io,
+            Resource::Time(_) | Resource::Until => Self::Sleep,
+            Resource::Child => Self::Child,
+            Resource::Signal => Self::Signal,
+            Resource::Other => Self::Other,
+        }
+    }
+
+    /// Returns the reason in words that follow a number of threads.
+    #[must_use]
+    pub fn words(self, threads: usize) -> &'static str {
+        let (one, many) = match self {
+            Self::Lock => ("waits for a lock", "wait for a lock"),
+            Self::Runs => ("runs", "run"),
+            Self::Disk => ("waits uninterruptibly", "wait uninterruptibly"),
+            Self::PageFault => (
+                "waits for memory (page fault)",
+                "wait for memory (page fault)",
+            ),
+            Self::Task => ("blocks on a task", "block on a task"),
+            Self::Event => ("waits for another thread", "wait for another thread"),
+            Self::Io => ("waits for input or output", "wait for input or output"),
+            Self::Sleep => ("sleeps", "sleep"),
+            Self::Thread => ("waits for a thread to end", "wait for a thread to end"),
+            Self::Child => ("waits for a child process", "wait for a child process"),
+            Self::Signal => ("waits for a signal", "wait for a signal"),
+            Self::Other => ("waits in the kernel", "wait in the kernel"),
+            Self::Stopped => ("is stopped", "are stopped"),
+            Self::Ended => ("has ended", "have ended"),
+            Self::Unreadable => ("may not be read", "may not be read"),
+            Self::Idle => ("is idle", "are idle"),
+        };
+        if threads == 1 { one } else { many }
+    }
+
+    /// Returns whether a thread without a function of the user on its stack waits for work.
+    pub(super) fn may_be_idle(self) -> bool {
+        matches!(
+            self,
+            Self::Event | Self::Io | Self::Sleep | Self::Signal | Self::Other
+        )
+    }
+}
+
+/// Returns the reason that the first function with a known name gives.
+fn by_name(frames: &[StackFrame]) -> Option<Reason> {
+    frames.iter().find_map(|frame| {
+        let found = FUNCTIONS.iter().find(|(part, _)| frame.name.contains(part));
+        found.map(|(_, reason)| *reason)
+    })
+}

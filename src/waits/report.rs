@@ -1,0 +1,271 @@
+//! The report about a snapshot: what its JSON is, and what the text is made of.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
+
+use super::deadlock::{Deadlock, cycles};
+use super::group::{Group, StackFrame, Stacks, WaitingThread};
+use super::lock::Lock;
+use super::reason::Reason;
+use crate::capture::{Activity, SnapshotThread};
+use crate::output::utc::UtcTime;
+use crate::trace::{FunctionKind, Notice, NoticeKind, Pid, Trace};
+
+/// Functions of Go at the root of a thread.
+const GO_SCHEDULER: [&str; 4] = [
+    "runtime.mstart",
+    "runtime.mstart1",
+    "runtime.mcall",
+    "runtime.rt0_go",
+];
+/// Version of the JSON. It grows when a field changes its meaning or goes away.
+const FORMAT_VERSION: u32 = 1;
+
+/// A process of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotProcess {
+    /// Process id.
+    pub pid: i32,
+    /// Name. Untrusted.
+    pub name: String,
+    /// Arguments. Untrusted.
+    pub command_line: String,
+    /// Number of threads in the report.
+    pub threads: usize,
+}
+
+/// All threads of some processes at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StackReport {
+    /// Version of this format: 1.
+    pub format_version: u32,
+    /// Time, UTC.
+    pub time: String,
+    /// The processes.
+    pub processes: Vec<SnapshotProcess>,
+    /// Threads that wait for each other's locks.
+    pub deadlocks: Vec<Deadlock>,
+    /// Threads with the same stack that wait for the same reason: deadlocks, locks, what runs, and what
+    /// waits otherwise; each the largest first; what is idle last.
+    pub groups: Vec<Group>,
+    /// Number of threads beyond the limit.
+    pub omitted_threads: usize,
+    /// What the report lacks, and why.
+    pub notices: Vec<Notice>,
+}
+
+/// A thread with what its group is made of.
+struct Described {
+    pid: i32,
+    reason: Reason,
+    thread: WaitingThread,
+    frames: Vec<StackFrame>,
+    truncated: Option<String>,
+    is_main: bool,
+    has_stayed: bool,
+}
+
+impl StackReport {
+    /// Makes the report about threads with their stacks in a trace.
+    #[must_use]
+    pub fn new(threads: &[SnapshotThread], omitted: usize, trace: &Trace) -> Self {
+        let mut described = describe(threads, trace);
+        find_idle(&mut described);
+        let deadlocks = deadlocks(&described);
+        let goroutines = about_goroutines(&described);
+        let processes = processes(&described, trace);
+        let mut groups = group(described);
+        let locked: FxHashSet<i32> = deadlocks
+            .iter()
+            .flat_map(|cycle| cycle.threads.iter().copied())
+            .collect();
+        groups.sort_by_key(|group| {
+            let is_deadlocked = group
+                .threads
+                .iter()
+                .any(|thread| locked.contains(&thread.tid));
+            let first = group.threads.first().map(|thread| thread.tid);
+            (
+                group.reason == Reason::Idle,
+                !is_deadlocked,
+                group.reason,
+                Reverse(group.threads.len()),
+                first,
+            )
+        });
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let unix_ns = since_1970.map_or(0, |since| since.as_nanos() as u64);
+        Self {
+            format_version: FORMAT_VERSION,
+            time: UtcTime::from_unix_ns(unix_ns).rfc3339(),
+            processes,
+            deadlocks,
+            groups,
+            omitted_threads: omitted,
+            notices: trace
+                .quality
+                .notices
+                .iter()
+                .cloned()
+                .chain(goroutines)
+                .collect(),
+        }
+    }
+
+    /// Returns a thread.
+    #[must_use]
+    pub fn thread(&self, tid: i32) -> Option<(&Group, &WaitingThread)> {
+        self.groups.iter().find_map(|group| {
+            let thread = group.threads.iter().find(|thread| thread.tid == tid)?;
+            Some((group, thread))
+        })
+    }
+}
+
+fn describe(threads: &[SnapshotThread], trace: &Trace) -> Vec<Described> {
+    let mut stacks = Stacks::new(trace);
+    let by_namespace_tid: FxHashMap<(i32, i32), i32> = threads
+        .iter()
+        .map(|thread| ((thread.pid.0, thread.namespace_tid.0), thread.tid.0))
+        .collect();
+    let described = threads.iter().map(|thread| {
+        let (frames, truncated) = stacks.of(thread);
+        let has_monitor = thread.monitor.is_some();
+        let uninterruptible = thread.is_uninterruptible;
+        let reason = Reason::of(&thread.activity, uninterruptible, has_monitor, &frames);
+        let lock = match (&thread.activity, reason) {
+            (Activity::Waits(wait), Reason::Lock) => {
+                let frames = frames.iter().map(|frame| (&*frame.module, &*frame.name));
+                let pid = thread.pid.0;
+                Lock::of(thread, wait, frames, |id| {
+                    let id = i32::try_from(id).ok()?;
+                    by_namespace_tid.get(&(pid, id)).copied()
+                })
+            }
+            _ => None,
+        };
+        let name = stacks.thread_name(thread);
+        Described {
+            pid: thread.pid.0,
+            reason,
+            thread: WaitingThread::of(thread, name, lock),
+            frames,
+            truncated,
+            is_main: thread.pid.0 == thread.tid.0,
+            has_stayed: thread.has_stayed,
+        }
+    });
+    described.collect()
+}
+
+/// Marks the threads that wait for work: no function of the user is on their stacks.
+///
+/// In a program without any function that is known to be the user's, nothing is known about that.
+fn find_idle(described: &mut [Described]) {
+    let has_own = |thread: &Described| thread.frames.iter().any(|frame| frame.own);
+    let has_runtime = |thread: &Described| {
+        let of_runtime = |frame: &StackFrame| {
+            let is_managed = matches!(frame.kind, FunctionKind::Jit | FunctionKind::ReadyToRun);
+            is_managed || is_of_go(frame)
+        };
+        thread.frames.iter().any(of_runtime)
+    };
+    let known = described
+        .iter()
+        .filter(|thread| has_own(thread) || has_runtime(thread));
+    let known: FxHashSet<i32> = known.map(|thread| thread.pid).collect();
+    for thread in described {
+        let is_go = thread.frames.iter().any(is_of_go);
+        let may_be_idle = thread.reason.may_be_idle() && (!thread.is_main || is_go);
+        if may_be_idle && !has_own(thread) && known.contains(&thread.pid) {
+            thread.reason = Reason::Idle;
+        }
+    }
+}
+
+/// Returns whether a function belongs to Go's scheduler.
+fn is_of_go(frame: &StackFrame) -> bool {
+    let name = frame.name.strip_suffix(".abi0").unwrap_or(&frame.name);
+    GO_SCHEDULER.contains(&name)
+}
+
+/// Returns a notice if a process is a Go program.
+fn about_goroutines(described: &[Described]) -> Option<Notice> {
+    let go = described
+        .iter()
+        .find(|thread| thread.frames.iter().any(is_of_go))?;
+    let what = format!(
+        "goroutines that wait are on no thread of process {}",
+        go.pid
+    );
+    let remedy = "/debug/pprof/goroutine?debug=2 of net/http/pprof lists them";
+    Some(Notice::new(NoticeKind::NotRunning, what, remedy).about(Pid(go.pid)))
+}
+
+fn deadlocks(described: &[Described]) -> Vec<Deadlock> {
+    let mut waits_for: BTreeMap<i32, BTreeMap<i32, i32>> = BTreeMap::new();
+    for thread in described.iter().filter(|thread| thread.has_stayed) {
+        if let Some(owner) = thread.thread.lock.and_then(|lock| lock.owner) {
+            let of_process = waits_for.entry(thread.pid).or_default();
+            of_process.insert(thread.thread.tid, owner);
+        }
+    }
+    let found = waits_for.iter().flat_map(|(&pid, waits_for)| {
+        let cycles = cycles(waits_for).into_iter();
+        cycles.map(move |threads| Deadlock { pid, threads })
+    });
+    found.collect()
+}
+
+fn processes(described: &[Described], trace: &Trace) -> Vec<SnapshotProcess> {
+    let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
+    for thread in described {
+        *counts.entry(thread.pid).or_default() += 1;
+    }
+    let rows = counts.into_iter().map(|(pid, threads)| {
+        let process = trace.last_process(Pid(pid));
+        SnapshotProcess {
+            pid,
+            name: process.map_or_else(String::new, |process| process.name.to_string()),
+            command_line: process.map_or_else(String::new, |row| row.command_line.to_string()),
+            threads,
+        }
+    });
+    rows.collect()
+}
+
+/// Joins the threads with the same stack and reason.
+fn group(described: Vec<Described>) -> Vec<Group> {
+    let mut at: FxHashMap<(i32, Reason, Vec<StackFrame>, Option<String>), usize> =
+        FxHashMap::default();
+    let mut groups: Vec<Group> = Vec::new();
+    for Described {
+        pid,
+        reason,
+        thread,
+        frames,
+        truncated,
+        ..
+    } in described
+    {
+        let key = (pid, reason, frames, truncated);
+        if let Some(group) = at.get(&key).and_then(|index| groups.get_mut(*index)) {
+            group.threads.push(thread);
+            continue;
+        }
+        let (_, _, frames, truncated) = key.clone();
+        at.insert(key, groups.len());
+        groups.push(Group {
+            pid,
+            reason,
+            threads: vec![thread],
+            frames,
+            truncated,
+        });
+    }
+    groups
+}
