@@ -193,6 +193,11 @@ fn lines_of_dotnet_trace() {
 }
 
 #[test]
+fn lines_of_dotnet_stack() {
+    check("dotnet-stack\n", 3);
+}
+
+#[test]
 fn lines_of_the_script() {
     check("Microsoft's perfcollect script\n", 20);
 }

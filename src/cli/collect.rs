@@ -274,9 +274,11 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
             Target::Pids(_) if capture.end == End::TargetGone => "the target ended".into(),
             Target::Pids(pids) => match pids.iter().copied().find_map(NotRunning::of) {
                 Some(still) => format!("{still}; {}", still.remedy()),
-                None => "the target was not sampled: it was waiting or ran too briefly; capture for longer, or use a \
-                         higher -freq"
-                    .into(),
+                None => format!(
+                    "the target was not sampled: it was waiting or ran too briefly; `perfcollect stacks -p {}` shows what \
+                     its threads wait for, a longer capture or a higher -freq what runs",
+                    pids.first().copied().unwrap_or(Pid(0))
+                ),
             },
             Target::Command(_) if !matches!(capture.end, End::Command(_)) => {
                 "the command was waiting or ran too briefly; capture for longer, or use a higher -freq".into()

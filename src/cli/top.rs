@@ -146,7 +146,10 @@ pub(super) fn run(options: &TopOptions) -> Result<(), TopError> {
             Shown::Samples(summary) => text(*summary, screen).map_err(TopError::Write)?,
             Shown::Idle => {
                 let seconds = options.delay.as_secs_f64();
-                format!("No samples in {seconds} s: the target waits.\n{END}\n").into_bytes()
+                let more = pids.first().map_or_else(String::new, |pid| {
+                    format!(" `perfcollect stacks -p {pid}` shows what for.")
+                });
+                format!("No samples in {seconds} s: the target waits.{more}\n{END}\n").into_bytes()
             }
             Shown::Stopped => return Ok(()),
             Shown::Failed(why) => {

@@ -1,4 +1,4 @@
-//! `dotnet-trace report` and `dotnet-trace convert`.
+//! `dotnet-trace report`, `dotnet-trace convert` and `dotnet-stack report`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -93,4 +93,22 @@ pub(super) fn report(words: &[OsString]) -> Option<Translated> {
             line.option("-top", wanted.number.to_string());
             line.done()
         })
+}
+
+/// Translates the words after `dotnet-stack report`. Returns `None` if they do not choose a process.
+pub(super) fn stacks(words: &[OsString]) -> Option<Translated> {
+    let [option, value] = words else {
+        return None;
+    };
+    let option = match option.to_str()? {
+        "-p" | "--process-id" => {
+            value.to_str()?.parse::<u32>().ok()?;
+            "-pid"
+        }
+        "-n" | "--name" => "-n",
+        _ => return None,
+    };
+    let mut line = Line::new("stacks");
+    line.option(option, value);
+    Some(line.done())
 }

@@ -1,5 +1,5 @@
-//! Command lines of other tools in the spelling of perfcollect: those of perf, dotnet-trace and Microsoft's
-//! perfcollect script.
+//! Command lines of other tools in the spelling of perfcollect: those of perf, dotnet-trace, dotnet-stack and
+//! Microsoft's perfcollect script.
 
 mod dotnet_trace;
 mod perf;
@@ -30,7 +30,9 @@ pub(super) fn translate(words: &[OsString]) -> Option<Translated> {
     let command = command.to_str()?.to_ascii_lowercase();
     match command.as_str() {
         "record" => Some(perf::record(rest)),
-        "report" => dotnet_trace::report(rest).or_else(|| perf::report(rest)),
+        "report" => dotnet_trace::report(rest)
+            .or_else(|| dotnet_trace::stacks(rest))
+            .or_else(|| perf::report(rest)),
         "convert" => dotnet_trace::convert(rest),
         "collect-linux" => Some(Ok(same("collect", rest.iter()))),
         "help" => Some(Ok(help(rest))),
