@@ -21,8 +21,8 @@ use super::wait::Wait;
 use super::weight::Weight;
 use crate::dotnet::{Monitor, PrivateMemory};
 use crate::machine::{
-    self, Blocked, Descriptors, NotBlocked, Resource, SchedulerState, kernel_function,
-    new_namespace_threads, time_since_last_run, time_slices,
+    self, Blocked, Descriptors, NotBlocked, Resource, SchedulerClock, SchedulerState,
+    kernel_function, new_namespace_threads, time_slices,
 };
 use crate::perf::{
     self, Abi, BranchStack, CallGraph, CpuMode, PerfSession, ReadValues, Record, Registers,
@@ -87,6 +87,26 @@ pub struct SnapshotThread {
     time_slices: Option<u64>,
 }
 
+impl SnapshotThread {
+    /// Creates a thread of whose stack nothing is known.
+    #[must_use]
+    pub fn new(pid: Pid, tid: Tid, activity: Activity) -> Self {
+        Self {
+            pid,
+            tid,
+            namespace_tid: tid,
+            is_uninterruptible: false,
+            activity,
+            since: None,
+            sample: None,
+            has_moved: false,
+            monitor: None,
+            has_stayed: false,
+            time_slices: None,
+        }
+    }
+}
+
 /// All threads of some processes.
 pub struct Snapshot {
     /// Their stacks: one sample of each thread, whose weight has no meaning.
@@ -118,6 +138,7 @@ pub fn snapshot(
     engine.end_recording();
     let mut threads = Threads {
         engine,
+        clock: SchedulerClock::default(),
         found: Vec::new(),
         omitted: 0,
     };
@@ -129,6 +150,7 @@ pub fn snapshot(
         mut engine,
         found,
         omitted,
+        ..
     } = threads;
     engine.finish_sessions(|| signals.pending());
     let ended = perf::now();
@@ -189,6 +211,7 @@ impl Stacks {
 
 struct Threads<'a> {
     engine: Engine<'a, &'a mut Vec<u8>>,
+    clock: SchedulerClock,
     found: Vec<SnapshotThread>,
     omitted: usize,
 }
@@ -349,17 +372,9 @@ impl Threads<'_> {
         let pid = process.pid;
         let state = SchedulerState::of(pid, tid)?;
         let mut thread = SnapshotThread {
-            pid,
-            tid,
             namespace_tid: *process.namespace_tids.get(&tid).unwrap_or(&tid),
             is_uninterruptible: state == SchedulerState::Uninterruptible,
-            activity: Activity::Runs,
-            since: None,
-            sample: None,
-            has_moved: false,
-            monitor: None,
-            has_stayed: false,
-            time_slices: None,
+            ..SnapshotThread::new(pid, tid, Activity::Runs)
         };
         let read = process.read(tid);
         thread.activity = match (state, &read) {
@@ -376,7 +391,7 @@ impl Threads<'_> {
                 })
             }
         };
-        thread.since = time_since_last_run(pid, tid);
+        thread.since = self.clock.since_last_run(pid, tid);
         if let Ok(read) = read {
             thread.has_moved = read.has_moved;
             thread.time_slices = read.time_slices;

@@ -42,6 +42,16 @@ pub struct Futex {
 }
 
 impl Futex {
+    /// Creates a futex with the 32-bit words from 16 bytes before it.
+    #[must_use]
+    pub fn new(address: u64, has_owner: bool, words: Vec<u32>) -> Self {
+        Self {
+            address,
+            has_owner,
+            words,
+        }
+    }
+
     /// Returns the word at a distance in bytes from the futex.
     #[must_use]
     pub fn word(&self, distance: i64) -> Option<u32> {
@@ -84,11 +94,7 @@ impl Wait {
             }
             Some(Resource::Futex { address, has_owner }) => {
                 let words = memory.map(|memory| futex_words(memory, address));
-                wait.futex = Some(Futex {
-                    address,
-                    has_owner,
-                    words: words.unwrap_or_default(),
-                });
+                wait.futex = Some(Futex::new(address, has_owner, words.unwrap_or_default()));
             }
             Some(Resource::Time(request)) => {
                 wait.sleep = memory.and_then(|memory| time(memory, request));
@@ -145,8 +151,8 @@ mod tests {
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&reader);
         // In memory of no file.
         let words: Vec<u32> = vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
-        let polls = vec![[-1, 0], [descriptor, 0], [i32::MAX, 0]];
-        let times = vec![3_u64, 500_000_000, 3, 1_000_000_000];
+        let polls = [[-1, 0], [descriptor, 0], [i32::MAX, 0]];
+        let times = [3_u64, 500_000_000, 3, 1_000_000_000];
         let of = |name: syscalls::Sysno, arguments: [u64; 3]| {
             let [first, second, third] = arguments;
             let call = SystemCall {

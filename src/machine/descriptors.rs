@@ -70,7 +70,8 @@ impl Descriptors {
             let number = line.strip_prefix("tfd:")?.split_ascii_whitespace().next()?;
             number.parse().ok()
         });
-        let watched: Vec<i32> = watched.collect();
+        let mut watched: Vec<i32> = watched.collect();
+        watched.sort_unstable();
         let described = watched.iter().take(MAX_WATCHED).map(|watched| {
             let link = std::fs::read_link(format!("/proc/{}/fd/{watched}", self.pid));
             // One epoll descriptor may watch another one.

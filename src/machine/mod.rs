@@ -32,6 +32,7 @@ mod recording_files;
 mod recovered;
 mod rows;
 mod sched_stat;
+mod scheduler_clock;
 mod system_call;
 mod tasks;
 mod thread_state;
@@ -57,10 +58,9 @@ pub use proc_fs::{
 pub use recording_files::RecordingFiles;
 pub use rows::JitProcesses;
 pub use sched_stat::ThreadTimes;
+pub use scheduler_clock::SchedulerClock;
 pub use system_call::{Resource, SystemCall};
-pub use thread_state::{
-    Blocked, NotBlocked, SchedulerState, kernel_function, time_since_last_run, time_slices,
-};
+pub use thread_state::{Blocked, NotBlocked, SchedulerState, kernel_function, time_slices};
 
 /// Limit on the processes that are counted as unreadable.
 const MAX_WITHOUT_DESCRIPTORS: usize = 1 << 16;

@@ -1,7 +1,6 @@
 //! What a thread does at this moment, as /proc shows it without stopping the thread (proc(5)).
 
 use std::io;
-use std::time::Duration;
 
 use super::proc_fs::{ProcError, read};
 use super::system_call::SystemCall;
@@ -91,17 +90,23 @@ impl SchedulerState {
         Self::parse(&line)
     }
 
-    /// Parses `TID (NAME) STATE ...`. The name may contain any character.
+    /// Parses `TID (NAME) STATE ...`.
     fn parse(line: &[u8]) -> Option<Self> {
-        let name_end = line.iter().rposition(|byte| *byte == b')')?;
-        Some(match line.get(name_end..)?.get(2)? {
-            b'R' => Self::Running,
-            b'D' => Self::Uninterruptible,
-            b'T' | b't' => Self::Stopped,
-            b'Z' | b'X' | b'x' => Self::Ended,
+        Some(match stat_fields(line)?.next()? {
+            "R" => Self::Running,
+            "D" => Self::Uninterruptible,
+            "T" | "t" => Self::Stopped,
+            "Z" | "X" | "x" => Self::Ended,
             _ => Self::Sleeping,
         })
     }
+}
+
+/// Returns the fields of /proc/PID/stat that follow the name, which may contain any character.
+pub(super) fn stat_fields(line: &[u8]) -> Option<impl Iterator<Item = &str>> {
+    let name_end = line.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(line.get(name_end + 1..)?).ok()?;
+    Some(fields.split_ascii_whitespace())
 }
 
 /// Returns the function of the kernel that a thread waits in, if the kernel permits to read it.
@@ -139,33 +144,6 @@ fn switches(status: &[u8]) -> Option<u64> {
     };
     let mut values = status.lines().rev().map_while(value);
     values.next()?.checked_add(values.next()?)
-}
-
-/// Returns when a thread last ran, on the clock of the scheduler. `None` without
-/// `CONFIG_SCHED_DEBUG`.
-fn last_run(path: String) -> Option<Duration> {
-    let text = read(path, MAX_BYTES).ok()?;
-    parse_last_run(&text)
-}
-
-/// Parses the line `se.exec_start : MILLISECONDS` of /proc/PID/sched. The first line has the name of
-/// the thread.
-fn parse_last_run(text: &[u8]) -> Option<Duration> {
-    let lines = text.split(|byte| *byte == b'\n').skip(1);
-    let value = lines
-        .filter_map(|line| line.strip_prefix(b"se.exec_start"))
-        .next()?;
-    let value = std::str::from_utf8(value).ok()?;
-    let ms: f64 = value.split_once(':')?.1.trim().parse().ok()?;
-    Duration::try_from_secs_f64(ms / 1e3).ok()
-}
-
-/// Returns for how long a thread has not run, to about 10 ms. `None` if the kernel does not count it.
-#[must_use]
-pub fn time_since_last_run(pid: Pid, tid: Tid) -> Option<Duration> {
-    let last = last_run(format!("/proc/{pid}/task/{tid}/sched"))?;
-    let now = last_run("/proc/thread-self/sched".into())?;
-    Some(now.saturating_sub(last))
 }
 
 #[cfg(test)]
@@ -217,14 +195,6 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_no_time() {
-        let text = b"se.exec_start : 5 (7, #threads: 1)\n---\nse.exec_start   :   1500.5\n";
-        assert_eq!(parse_last_run(text), Some(Duration::from_micros(1_500_500)));
-        assert_eq!(parse_last_run(b"x\nse.exec_start : inf\n"), None);
-        assert_eq!(parse_last_run(b"x\nse.exec_start : -1\n"), None);
-    }
-
-    #[test]
     fn reads_a_thread_that_sleeps() {
         let (sender, tids) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
@@ -235,18 +205,13 @@ mod tests {
             ended.recv().unwrap_err();
         });
         let (pid, tid) = (Pid(std::process::id() as i32), tids.recv().unwrap());
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(std::time::Duration::from_millis(100));
         let blocked = Blocked::of(pid, tid).unwrap();
         assert!(blocked.call.is_some() && blocked.sp > 0x1000);
         assert_eq!(SchedulerState::of(pid, tid), Some(SchedulerState::Sleeping));
         let slices = time_slices(pid, tid);
         assert!(slices.is_none() || slices == time_slices(pid, tid));
-        if let Some(time) = time_since_last_run(pid, tid) {
-            assert!(time > Duration::from_millis(50) && time < Duration::from_secs(60));
-        }
         drop(end);
         thread.join().unwrap();
-        let own = Blocked::of(pid, Tid(rustix::thread::gettid().as_raw_nonzero().get()));
-        assert!(matches!(own, Err(NotBlocked::Runs)));
     }
 }

@@ -93,3 +93,89 @@ fn mutex_owner(futex: &Futex, library: Option<CLibrary>) -> Option<u32> {
         None => musl(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::Activity;
+    use crate::dotnet::Monitor;
+    use crate::trace::{Pid, Tid};
+
+    fn owner(words: [u32; 12], has_owner: bool, frames: &[(&str, &str)]) -> Option<i32> {
+        lock(None, words, has_owner, frames).owner
+    }
+
+    fn lock(
+        monitor: Option<Monitor>,
+        words: [u32; 12],
+        has_owner: bool,
+        frames: &[(&str, &str)],
+    ) -> Lock {
+        let wait = Wait {
+            futex: Some(Futex::new(0x1000, has_owner, words.into())),
+            ..Wait::default()
+        };
+        let mut thread = SnapshotThread::new(Pid(700), Tid(701), Activity::Runs);
+        thread.monitor = monitor;
+        // Threads 701 to 703 are 1 to 3 in their namespace.
+        let find = |id: u32| (1..=3).contains(&id).then_some(700 + id as i32);
+        Lock::of(&thread, &wait, frames.iter().copied(), find).unwrap()
+    }
+
+    /// The words from 16 bytes before the futex.
+    const WORDS: [u32; 12] = [0; 12];
+
+    #[test]
+    fn owners_of_mutexes_are_in_their_words() {
+        let glibc = [("libc.so.6", "__lll_lock_wait"), ("app", "total")];
+        let mut words = WORDS;
+        (words[4], words[6]) = (2, 2);
+        assert_eq!(owner(words, false, &glibc), Some(702));
+        // Itself, or no thread of the process.
+        for other in [0, 1, 4, u32::MAX] {
+            words[6] = other;
+            assert_eq!(owner(words, false, &glibc), None);
+        }
+        let musl = [("ld-musl-x86_64.so.1", "pthread_mutex_timedlock")];
+        words[4] = 3 | 0x8000_0000;
+        assert_eq!(owner(words, false, &musl), Some(703));
+        let linked = [("app", "__pthread_mutex_timedlock")];
+        assert_eq!(owner(words, false, &linked), Some(703));
+        words[4] = 16;
+        assert_eq!(owner(words, false, &musl), None);
+        let unknown = [("libx.so", "wait")];
+        words[4] = 2 | 0x8000_0000;
+        assert_eq!(owner(words, true, &unknown), Some(702));
+        assert_eq!(owner(words, false, &unknown), None);
+    }
+
+    #[test]
+    fn writers_are_in_the_words_of_a_lock_for_readers() {
+        let glibc = [("libc.so.6", "pthread_rwlock_rdlock")];
+        for futex in [10, 8, 7] {
+            let mut words = WORDS;
+            words[futex] = 2;
+            assert_eq!(owner(words, false, &glibc), Some(702), "{futex}");
+        }
+    }
+
+    #[test]
+    fn a_monitor_hides_its_mutex() {
+        let monitor = Monitor {
+            address: 0x2000,
+            owner: 3,
+            waiters: 1,
+        };
+        let found = lock(
+            Some(monitor),
+            [2; 12],
+            false,
+            &[("libc.so.6", "lll_lock_wait")],
+        );
+        let expected = Lock {
+            address: 0x2000,
+            owner: Some(703),
+        };
+        assert_eq!(found, expected);
+    }
+}

@@ -228,3 +228,99 @@ fn by_name(frames: &[StackFrame]) -> Option<Reason> {
         found.map(|(_, reason)| *reason)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::SystemCall;
+
+    fn frame(kind: FunctionKind, own: bool, name: &str) -> StackFrame {
+        StackFrame {
+            module: String::new(),
+            name: name.into(),
+            is_offset: false,
+            kind,
+            own,
+            inlined: false,
+        }
+    }
+
+    fn native(name: &str) -> StackFrame {
+        frame(FunctionKind::Native, false, name)
+    }
+
+    fn managed(name: &str) -> StackFrame {
+        frame(FunctionKind::ReadyToRun, false, name)
+    }
+
+    fn own(name: &str) -> StackFrame {
+        frame(FunctionKind::Jit, true, name)
+    }
+
+    fn waits(call: Option<&str>) -> Activity {
+        let number = |name: &str| {
+            let found = syscalls::Sysno::iter().find(|call| call.name() == name);
+            found.unwrap().id() as u64
+        };
+        Activity::Waits(Wait {
+            call: call.map(|name| SystemCall {
+                number: number(name),
+                arguments: [0; 6],
+            }),
+            kernel_function: call.is_none().then(|| "filemap_fault".into()),
+            ..Wait::default()
+        })
+    }
+
+    fn of_futex(has_monitor: bool, frames: &[StackFrame]) -> Reason {
+        Reason::of(&waits(Some("futex")), false, has_monitor, frames)
+    }
+
+    #[test]
+    fn functions_above_the_users_code_show_why_it_waits() {
+        let futex = native("__futex_abstimed_wait_common");
+        let monitor = managed("System.Threading.Monitor.Enter(object)");
+        let wait = managed("System.Threading.Tasks.Task.Wait()");
+        let event = managed("System.Threading.ManualResetEventSlim.Wait(int)");
+        let work = own("Shop.Total()");
+        let stack = [futex.clone(), monitor, work.clone(), wait.clone()];
+        assert_eq!(of_futex(false, &stack), Reason::Lock);
+        let stack = [futex.clone(), event.clone(), wait.clone(), work.clone()];
+        assert_eq!(of_futex(false, &stack), Reason::Task);
+        assert_eq!(of_futex(true, &stack), Reason::Task);
+        assert_eq!(of_futex(false, &[event, work.clone()]), Reason::Event);
+        // `Task.Wait` runs the user's task, which waits for something else.
+        let stack = [futex.clone(), work.clone(), wait];
+        assert_eq!(of_futex(false, &stack), Reason::Event);
+        // The runtime has no names.
+        let runtime = native("0x33c660");
+        assert_eq!(of_futex(true, &[futex, runtime, work]), Reason::Lock);
+    }
+
+    #[test]
+    fn a_linked_c_library_is_a_part_of_the_program() {
+        let linked = |name| frame(FunctionKind::Native, true, name);
+        let stack = ["__lll_lock_wait", "__pthread_mutex_lock", "total"].map(linked);
+        assert_eq!(of_futex(false, &stack), Reason::Lock);
+        let deep = ["a", "b", "c", "d", "e", "f", "pthread_mutex_lock"].map(linked);
+        assert_eq!(of_futex(false, &deep), Reason::Event);
+    }
+
+    #[test]
+    fn without_a_known_function_the_system_call_decides() {
+        for (call, expected) in [
+            (Some("futex"), Reason::Event),
+            (Some("epoll_wait"), Reason::Io),
+            (Some("wait4"), Reason::Child),
+            (Some("pause"), Reason::Signal),
+            (Some("nanosleep"), Reason::Sleep),
+            (Some("restart_syscall"), Reason::Other),
+            (None, Reason::PageFault),
+        ] {
+            let of = |is_uninterruptible| Reason::of(&waits(call), is_uninterruptible, false, &[]);
+            assert_eq!(of(false), expected, "{call:?}");
+            assert_eq!(of(true), Reason::Disk);
+        }
+        assert_eq!(Reason::of(&Activity::Runs, true, true, &[]), Reason::Runs);
+    }
+}
