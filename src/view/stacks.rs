@@ -1,6 +1,6 @@
 //! The report of `perfcollect stacks` as text.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 
 use super::fitted::{fitted, with_ellipsis};
@@ -54,6 +54,12 @@ pub fn print_stacks(report: &StackReport, text: StackText, out: &mut impl Write)
         let threads = count(process.threads as u64, "thread", "threads");
         let what = counts(groups);
         head.push(format!("{name} (pid {}): {threads}: {what}", process.pid));
+    }
+    if report.omitted_threads > 0 {
+        head.push(format!(
+            "{} more threads are left out",
+            report.omitted_threads
+        ));
     }
     for deadlock in &report.deadlocks {
         head.extend(deadlock_lines(deadlock, report));
@@ -166,8 +172,12 @@ impl Form {
     /// Returns the lines of each group. In the short form, all idle threads are one group.
     fn blocks(self, report: &StackReport, width: usize) -> Vec<Vec<String>> {
         let is_shown = |group: &&Group| self.full || group.reason != Reason::Idle;
-        let groups = report.groups.iter().filter(is_shown);
-        let groups = groups.map(|group| self.group(group, report, width));
+        let groups = report.groups.iter().filter(is_shown).cloned();
+        let groups = match self.full {
+            true => groups.collect(),
+            false => joined(groups),
+        };
+        let groups = groups.iter().map(|group| self.group(group, report, width));
         let mut blocks: Vec<Vec<String>> = groups.collect();
         let idle: Vec<&WaitingThread> = report
             .groups
@@ -260,6 +270,25 @@ impl Form {
             more => format!("{listed} and {more} more"),
         }
     }
+}
+
+/// Joins groups that differ only in functions that are not the user's.
+fn joined(groups: impl Iterator<Item = Group>) -> Vec<Group> {
+    let mut joined: Vec<Group> = Vec::new();
+    let mut at: HashMap<(i32, Reason, Vec<String>), usize> = HashMap::new();
+    for group in groups {
+        let own = group.frames.iter().filter(|frame| frame.own);
+        let own: Vec<String> = own.map(|frame| frame.name.clone()).collect();
+        let is_known = !own.is_empty();
+        let index = *at
+            .entry((group.pid, group.reason, own))
+            .or_insert(joined.len());
+        match joined.get_mut(index).filter(|_| is_known) {
+            Some(known) => known.threads.extend(group.threads),
+            None => joined.push(group),
+        }
+    }
+    joined
 }
 
 /// Returns for how long threads have not run.
@@ -387,4 +416,150 @@ fn idle_line(idle: &[&WaitingThread]) -> Option<String> {
             shown.join(", ")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::FunctionKind;
+    use crate::view::screen::Size;
+    use crate::waits::{Lock, SnapshotProcess};
+
+    fn thread(tid: i32, name: &str) -> WaitingThread {
+        WaitingThread {
+            tid,
+            namespace_tid: None,
+            name: name.into(),
+            since_s: Some(12.0),
+            waits_for: None,
+            lock: None,
+            system_call: None,
+            kernel_function: None,
+            has_moved: false,
+        }
+    }
+
+    fn frame(name: &str, own: bool) -> StackFrame {
+        StackFrame {
+            module: "app".into(),
+            name: name.into(),
+            is_offset: false,
+            kind: FunctionKind::Native,
+            own,
+            inlined: false,
+        }
+    }
+
+    fn group(reason: Reason, threads: Vec<WaitingThread>, frames: Vec<StackFrame>) -> Group {
+        Group {
+            pid: 7,
+            reason,
+            threads,
+            frames,
+            truncated: None,
+        }
+    }
+
+    fn report(groups: Vec<Group>) -> StackReport {
+        StackReport {
+            format_version: 1,
+            time: String::new(),
+            processes: vec![SnapshotProcess {
+                pid: 7,
+                name: "app".into(),
+                command_line: String::new(),
+                threads: groups.iter().map(|group| group.threads.len()).sum(),
+            }],
+            deadlocks: Vec::new(),
+            groups,
+            omitted_threads: 0,
+            notices: Vec::new(),
+        }
+    }
+
+    fn printed(report: &StackReport, is_terminal: bool) -> String {
+        let screen = is_terminal.then_some(Screen {
+            size: Size {
+                width: 80,
+                height: 24,
+            },
+            bold: false,
+        });
+        let mut out = Vec::new();
+        print_stacks(
+            report,
+            StackText {
+                screen,
+                full: false,
+            },
+            &mut out,
+        )
+        .unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_terminal_shows_your_functions_and_a_file_all() {
+        let stack = ["futex", "lock", "total", "start"];
+        let stack = stack.map(|name| frame(name, name == "total"));
+        let owned = |tid| WaitingThread {
+            lock: Some(Lock {
+                address: 1,
+                owner: Some(9),
+            }),
+            ..thread(tid, "worker")
+        };
+        let mut other = stack.to_vec();
+        other.remove(1);
+        let groups = vec![
+            group(Reason::Lock, vec![owned(10), owned(11)], stack.to_vec()),
+            group(Reason::Lock, vec![owned(12)], other),
+            group(
+                Reason::Sleep,
+                vec![thread(9, "holder")],
+                vec![frame("sleep", false)],
+            ),
+            group(
+                Reason::Idle,
+                vec![thread(13, "gc")],
+                vec![frame("wait", false)],
+            ),
+        ];
+        let report = report(groups);
+        assert_eq!(
+            printed(&report, true),
+            "app (pid 7): 5 threads: 3 wait for a lock, 1 sleeps, 1 is idle\n\n\
+             3 threads wait for a lock that 9 holder has, for 12.0 s\n  10 11 12 worker\n     \
+             app!lock\n   > app!total\n\n\
+             9 holder sleeps, for 12.0 s\n     app!sleep\n\n\
+             1 thread is idle: gc; -full shows their stacks\n"
+        );
+        let whole = printed(&report, false);
+        for line in [
+            "     app!futex\n     app!lock\n   > app!total\n     app!start\n",
+            "13 gc is idle",
+        ] {
+            assert!(whole.contains(line), "{whole}");
+        }
+    }
+
+    #[test]
+    fn names_cannot_add_lines_or_escapes() {
+        let name = "x\n\x1b[2JDEADLOCK\u{202e}";
+        let mut evil = thread(9, name);
+        evil.waits_for = Some(name.into());
+        let mut group = group(Reason::Io, vec![evil], vec![frame(name, true)]);
+        group.truncated = Some(name.into());
+        let mut report = report(vec![group]);
+        report.processes[0].name = name.into();
+        for is_terminal in [true, false] {
+            let text = printed(&report, is_terminal);
+            let is_plain = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
+            assert!(text.chars().all(is_plain), "{text:?}");
+            assert!(
+                !text.lines().any(|line| line.starts_with("DEADLOCK")),
+                "{text}"
+            );
+        }
+    }
 }

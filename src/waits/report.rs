@@ -238,10 +238,12 @@ fn processes(described: &[Described], trace: &Trace) -> Vec<SnapshotProcess> {
     rows.collect()
 }
 
-/// Joins the threads with the same stack and reason.
+/// Names on a stack, from the top, and why it ends early.
+type StackNames = (Vec<(String, String)>, Option<String>);
+
+/// Joins the threads with the same stack and reason. The same method may be compiled twice.
 fn group(described: Vec<Described>) -> Vec<Group> {
-    let mut at: FxHashMap<(i32, Reason, Vec<StackFrame>, Option<String>), usize> =
-        FxHashMap::default();
+    let mut at: FxHashMap<(i32, Reason, StackNames), usize> = FxHashMap::default();
     let mut groups: Vec<Group> = Vec::new();
     for Described {
         pid,
@@ -252,12 +254,13 @@ fn group(described: Vec<Described>) -> Vec<Group> {
         ..
     } in described
     {
-        let key = (pid, reason, frames, truncated);
+        let names = frames.iter();
+        let names = names.map(|frame| (frame.module.clone(), frame.name.clone()));
+        let key = (pid, reason, (names.collect(), truncated.clone()));
         if let Some(group) = at.get(&key).and_then(|index| groups.get_mut(*index)) {
             group.threads.push(thread);
             continue;
         }
-        let (_, _, frames, truncated) = key.clone();
         at.insert(key, groups.len());
         groups.push(Group {
             pid,
