@@ -87,7 +87,7 @@ impl SystemCall {
             "nanosleep" => Resource::Time(first),
             "clock_nanosleep" if second & TIMER_ABSTIME == 0 => Resource::Time(third),
             "clock_nanosleep" | "poll" | "ppoll" => Resource::Until,
-            "wait4" | "waitid" => Resource::Child,
+            "wait4" | "waitid" | "vfork" | "clone" | "clone3" => Resource::Child,
             "pause" | "rt_sigsuspend" | "rt_sigtimedwait" => Resource::Signal,
             _ => Resource::Other,
         }

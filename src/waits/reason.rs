@@ -22,7 +22,7 @@ pub enum Reason {
     /// It runs, or is ready for a CPU.
     Runs,
     /// It waits, and no signal wakes it: for a disk, mostly.
-    Disk,
+    Uninterruptible,
     /// It is in a page fault.
     PageFault,
     /// It blocks on the result of a task.
@@ -135,7 +135,11 @@ impl Reason {
         };
         // One that holds a lock of the kernel may be in any system call.
         if is_uninterruptible {
-            return Self::Disk;
+            return match Self::of_call(wait) {
+                // `vfork` waits so.
+                Self::Child => Self::Child,
+                _ => Self::Uninterruptible,
+            };
         }
         let called = frames.iter().position(|frame| frame.own);
         let called = called.unwrap_or(frames.len()).min(MAX_DEPTH);
@@ -191,7 +195,7 @@ impl Reason {
         let (one, many) = match self {
             Self::Lock => ("waits for a lock", "wait for a lock"),
             Self::Runs => ("runs", "run"),
-            Self::Disk => ("waits uninterruptibly", "wait uninterruptibly"),
+            Self::Uninterruptible => ("waits uninterruptibly", "wait uninterruptibly"),
             Self::PageFault => (
                 "waits for memory (page fault)",
                 "wait for memory (page fault)",
@@ -319,7 +323,11 @@ mod tests {
         ] {
             let of = |is_uninterruptible| Reason::of(&waits(call), is_uninterruptible, false, &[]);
             assert_eq!(of(false), expected, "{call:?}");
-            assert_eq!(of(true), Reason::Disk);
+            let uninterruptible = match expected {
+                Reason::Child => Reason::Child,
+                _ => Reason::Uninterruptible,
+            };
+            assert_eq!(of(true), uninterruptible);
         }
         assert_eq!(Reason::of(&Activity::Runs, true, true, &[]), Reason::Runs);
     }
