@@ -23,7 +23,7 @@ const ARGUMENT: &str = "files that the command line names, and those beside them
 const CACHE: &str = "the download cache, below directories of the user";
 
 /// Files that use paths, and what paths these are.
-const TRUSTED: [(&str, &str); 43] = [
+const TRUSTED: [(&str, &str); 44] = [
     ("src/capture/cpu_waits.rs", KERNEL),
     ("src/capture/priority.rs", KERNEL),
     ("src/capture/signals.rs", KERNEL),
