@@ -91,7 +91,7 @@ type Expected = (
 
 const DAY: &str = "86400 s";
 
-const WAITS: [Expected; 22] = [
+const WAITS: [Expected; 28] = [
     (
         "holder",
         Reason::Sleep,
@@ -178,6 +178,18 @@ const WAITS: [Expected; 22] = [
         "",
     ),
     ("spin", Reason::Runs, &["spin_caller"], "", ""),
+    ("self", Reason::Lock, &["self_caller"], "", "self"),
+    ("timed", Reason::Lock, &["timed_caller"], "", "limited"),
+    ("limited", Reason::Lock, &["limited_caller"], "", "timed"),
+    ("orphan", Reason::Lock, &["orphan_caller"], "", ""),
+    (
+        "file-lock",
+        Reason::Lock,
+        &["file_lock_caller"],
+        "/tmp/",
+        "",
+    ),
+    ("select", Reason::Io, &["select_caller"], "", ""),
     ("waits", Reason::Signal, &["main_caller", "main"], "", ""),
 ];
 
@@ -198,10 +210,10 @@ fn expect_waits(report: &StackReport, is_musl: bool) {
             "{found}"
         );
         // A normal mutex of musl and a lock for readers do not know their owner.
-        let owner = if is_musl && ["mutex", "read-lock"].contains(&name) {
-            ""
-        } else {
-            owner
+        let unknown = ["mutex", "read-lock", "self", "timed", "limited"];
+        let owner = match is_musl && unknown.contains(&name) {
+            true => "",
+            false => owner,
         };
         let of_lock = thread.lock.and_then(|lock| lock.owner);
         assert_eq!(
@@ -221,14 +233,23 @@ fn expect_waits(report: &StackReport, is_musl: bool) {
         .filter(|frame| frame.name == "deep_caller")
         .count();
     assert_eq!(deep, 301);
-    let mut cycle = [threads["first"].1.tid, threads["second"].1.tid];
+    let orphan = threads["orphan"].1.lock.unwrap();
+    // When a thread ends, musl forgets it as the owner.
+    assert_eq!(orphan.foreign_owner.is_some(), !is_musl, "{orphan:?}");
+    let mut cycle = vec![threads["first"].1.tid, threads["second"].1.tid];
     cycle.sort_unstable();
-    let found: Vec<&[i32]> = report
+    let mut cycles = vec![cycle];
+    if !is_musl {
+        cycles.push(vec![threads["self"].1.tid]);
+    }
+    cycles.sort_unstable();
+    let mut found: Vec<Vec<i32>> = report
         .deadlocks
         .iter()
-        .map(|cycle| &*cycle.threads)
+        .map(|cycle| cycle.threads.clone())
         .collect();
-    assert_eq!(found, [&cycle]);
+    found.sort_unstable();
+    assert_eq!(found, cycles);
 }
 
 #[test]
@@ -438,6 +459,45 @@ fn threads_with_the_same_stack_are_one_group() {
             .iter()
             .any(|process| process.pid.to_string() == pid)
     );
+}
+
+const LEFT: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+static int ends[2];
+static void *read_for_ever(void *unused) {
+    char byte;
+    prctl(PR_SET_NAME, "reader");
+    for (;;) read(ends[0], &byte, 1);
+}
+int main(void) {
+    pthread_t thread;
+    if (pipe(ends) || pthread_create(&thread, NULL, read_for_ever, NULL)) return 1;
+    sleep(1);
+    puts("{\"event\":\"ready\"}");
+    fflush(stdout);
+    pthread_exit(NULL);
+}
+"#;
+
+/// The files of the main thread in /proc are empty then.
+#[test]
+fn threads_outlive_the_main_thread() {
+    need_command!("cc");
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled(directory.path(), "left", LEFT, &["-O2", "-pthread"]);
+    let workload = Workload::start(&mut Command::new(program));
+    let mut report = stacks_of(workload.pid());
+    wait_until("the main thread has ended", || {
+        report = stacks_of(workload.pid());
+        by_name(&report)["left"].0.reason == Reason::Ended
+    });
+    let (group, thread) = by_name(&report)["reader"];
+    assert!(has(group, &["read_for_ever", "clone"]), "{group:#?}");
+    assert_eq!(thread.waits_for.as_deref(), Some("a pipe"));
+    assert_eq!(group.truncated, None);
 }
 
 const FILE_STACK: &str = r#"

@@ -355,6 +355,11 @@ impl<'a, W: Write> Engine<'a, W> {
         self.walker.wait_for_analyses();
     }
 
+    /// Waits for analyses of code as long as a snapshot may take: no records arrive.
+    pub(super) fn wait_for_snapshot(&mut self) {
+        self.walker.wait_for_snapshot();
+    }
+
     /// Ends the rundown and event sessions.
     ///
     /// Waits for the rest of the event streams until `enough` returns true.

@@ -5,6 +5,7 @@
 //! has not run, so that stack and registers are of one moment. The stacks of threads that run are those
 //! of samples.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use super::wait::Wait;
 use super::weight::Weight;
 use crate::dotnet::{Monitor, PrivateMemory};
 use crate::machine::{
-    self, Blocked, Descriptors, NotBlocked, Resource, SchedulerClock, SchedulerState,
+    self, Blocked, Descriptors, NotBlocked, Resource, SchedulerClock, SchedulerState, SystemCall,
     kernel_function, new_namespace_threads, time_slices,
 };
 use crate::perf::{
@@ -34,6 +35,16 @@ use crate::trace::{CaptureInfo, Cpu, Header, Nanos, Pid, RawTrace, Samples, Tid}
 const MAX_THREADS: usize = 1 << 14;
 /// Maximum size of the part of a stack that is read.
 const MAX_STACK_BYTES: u64 = 8 << 20;
+/// Size that is read of all stacks, about. When most of it is used, less of each is read, but not less
+/// than this.
+const STACK_BUDGET: u64 = 1 << 30;
+const MIN_STACK_BYTES: u64 = 64 << 10;
+/// Part of the budget that one stack may take.
+const BUDGET_SHARE: u64 = 16;
+/// Time after which no more threads are read. The others are counted.
+const MAX_TIME: Duration = Duration::from_secs(10);
+/// End of the addresses of a 32-bit process.
+const BITS_32: u64 = 1 << 32;
 /// How often a thread is read again that has run meanwhile.
 const MAX_READS: u32 = 4;
 /// Time between two attempts to find a thread waiting, and their number.
@@ -67,6 +78,8 @@ pub struct SnapshotThread {
     pub pid: Pid,
     /// Thread.
     pub tid: Tid,
+    /// Name. Untrusted.
+    pub name: String,
     /// Id of the thread in the pid namespace of its process.
     pub namespace_tid: Tid,
     /// Whether it waits and no signal wakes it.
@@ -94,6 +107,7 @@ impl SnapshotThread {
         Self {
             pid,
             tid,
+            name: String::new(),
             namespace_tid: tid,
             is_uninterruptible: false,
             activity,
@@ -135,10 +149,11 @@ pub fn snapshot(
     let mut engine = Engine::new(&target, Weight::Nominal(Nanos(1)), &mut spool, &header)
         .with_symbolizer(symbolizer);
     engine.start(None)?;
-    engine.end_recording();
+    engine.wait_for_snapshot();
     let mut threads = Threads {
         engine,
         clock: SchedulerClock::default(),
+        start: Instant::now(),
         found: Vec::new(),
         omitted: 0,
     };
@@ -212,6 +227,7 @@ impl Stacks {
 struct Threads<'a> {
     engine: Engine<'a, &'a mut Vec<u8>>,
     clock: SchedulerClock,
+    start: Instant,
     found: Vec<SnapshotThread>,
     omitted: usize,
 }
@@ -226,6 +242,7 @@ struct Process {
     memory: Option<PrivateMemory>,
     stacks: Stacks,
     descriptors: Descriptors,
+    stack_budget: Cell<u64>,
 }
 
 /// A thread that waits, and its stack.
@@ -238,15 +255,21 @@ struct Read {
 
 impl Process {
     fn of(pid: Pid, is_dotnet: bool) -> Self {
+        // The files of a main thread that has ended are empty.
+        let reader = match SchedulerState::of(pid, Tid(pid.0)) {
+            Some(SchedulerState::Ended) => living_thread(pid),
+            _ => pid,
+        };
         let threads = new_namespace_threads(pid, &FxHashMap::default());
         Self {
             pid,
             is_dotnet,
             namespace_tids: threads.iter().map(|&(id, tid)| (tid, id)).collect(),
             threads: threads.into_iter().collect(),
-            memory: PrivateMemory::open(pid),
+            memory: PrivateMemory::open(reader),
             stacks: Stacks::of(pid),
-            descriptors: Descriptors::of(pid),
+            descriptors: Descriptors::of(reader),
+            stack_budget: Cell::new(STACK_BUDGET),
         }
     }
 
@@ -314,15 +337,25 @@ impl Process {
     }
 
     fn stack(&self, sp: u64) -> Vec<u8> {
+        let left = self.stack_budget.get();
+        let limit = (left / BUDGET_SHARE).clamp(MIN_STACK_BYTES, MAX_STACK_BYTES);
         let end = self.stacks.end(sp);
-        let range = end.map(|end| sp..end.min(sp.saturating_add(MAX_STACK_BYTES)));
-        let copied = self
-            .memory
-            .as_ref()
-            .zip(range)
-            .map(|(memory, range)| memory.copy(range));
-        copied.unwrap_or_default()
+        let range = end.map(|end| sp..end.min(sp.saturating_add(limit)));
+        let copied = self.memory.as_ref().zip(range);
+        let copied = copied.map(|(memory, range)| memory.copy(range));
+        let copied = copied.unwrap_or_default();
+        self.stack_budget
+            .set(left.saturating_sub(copied.len() as u64));
+        copied
     }
+}
+
+/// Returns the id of a thread that has not ended, or else that of its process.
+fn living_thread(pid: Pid) -> Pid {
+    let threads = machine::threads([pid]).into_iter();
+    let mut living =
+        threads.filter(|tid| SchedulerState::of(pid, *tid) != Some(SchedulerState::Ended));
+    living.next().map_or(pid, |tid| Pid(tid.0))
 }
 
 impl Threads<'_> {
@@ -333,7 +366,7 @@ impl Threads<'_> {
         tids.sort_unstable();
         let mut running = Vec::new();
         for tid in tids {
-            if self.found.len() >= MAX_THREADS {
+            if self.found.len() >= MAX_THREADS || self.start.elapsed() > MAX_TIME {
                 self.omitted += 1;
                 continue;
             }
@@ -372,6 +405,7 @@ impl Threads<'_> {
         let pid = process.pid;
         let state = SchedulerState::of(pid, tid)?;
         let mut thread = SnapshotThread {
+            name: machine::thread_name(pid, tid).unwrap_or_default(),
             namespace_tid: *process.namespace_tids.get(&tid).unwrap_or(&tid),
             is_uninterruptible: state == SchedulerState::Uninterruptible,
             ..SnapshotThread::new(pid, tid, Activity::Runs)
@@ -385,9 +419,14 @@ impl Threads<'_> {
             (SchedulerState::Stopped, Ok(_)) => Activity::Stopped,
             (_, Ok(Read { blocked, .. })) => {
                 let memory = process.memory.as_ref();
+                // Their system calls have other numbers.
+                let call = match is_32_bit(blocked) {
+                    true => Some(SystemCall::UNKNOWN),
+                    false => blocked.call,
+                };
                 Activity::Waits(Wait {
                     kernel_function: kernel_function(pid, tid),
-                    ..Wait::of(blocked.call, memory, &process.descriptors)
+                    ..Wait::of(call, memory, &process.descriptors)
                 })
             }
         };
@@ -463,6 +502,11 @@ impl Threads<'_> {
     }
 }
 
+/// Returns whether a thread belongs to a 32-bit process: its stack is below 4 GiB.
+fn is_32_bit(blocked: &Blocked) -> bool {
+    blocked.sp < BITS_32 && blocked.ip < BITS_32
+}
+
 /// Returns the sample of a thread that waits.
 fn sample<'a>(pid: Pid, tid: Tid, read: &'a Read) -> SampleRecord<'a> {
     let Read { blocked, stack, .. } = read;
@@ -479,8 +523,12 @@ fn sample<'a>(pid: Pid, tid: Tid, read: &'a Read) -> SampleRecord<'a> {
         callchain: U64s::default(),
         calls: BranchStack::default(),
         raw: &[],
-        abi: Abi::Bits64,
-        registers: Some(Registers {
+        abi: match is_32_bit(blocked) {
+            true => Abi::Bits32,
+            false => Abi::Bits64,
+        },
+        // Only 64-bit code is unwound by registers.
+        registers: (!is_32_bit(blocked)).then_some(Registers {
             ip: blocked.ip,
             sp: blocked.sp,
             bp: UNKNOWN_FRAME_POINTER,

@@ -57,6 +57,11 @@ impl StackWalker {
         self.unwinder.wait_for_analyses();
     }
 
+    /// Waits for analyses of code as long as a snapshot may take.
+    pub(super) fn wait_for_snapshot(&mut self) {
+        self.unwinder.wait_for_snapshot();
+    }
+
     /// Forgets the processes that have ended since the last call. Returns their rows.
     pub(super) fn forget_ended(&mut self) -> Vec<ProcessId> {
         let ended = self.machine.take_ended();

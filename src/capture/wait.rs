@@ -37,6 +37,8 @@ pub struct Futex {
     pub address: u64,
     /// Whether the word has the id of the owner.
     pub has_owner: bool,
+    /// Whether the wait ends at a time.
+    pub has_timeout: bool,
     /// 32-bit words from 16 bytes before it. Empty if they cannot be read. Untrusted.
     words: Vec<u32>,
 }
@@ -48,6 +50,7 @@ impl Futex {
         Self {
             address,
             has_owner,
+            has_timeout: false,
             words,
         }
     }
@@ -92,9 +95,16 @@ impl Wait {
                     .extend(polled.filter_map(describe).take(MAX_FILES));
                 wait.file_count = count;
             }
-            Some(Resource::Futex { address, has_owner }) => {
+            Some(Resource::Futex {
+                address,
+                has_owner,
+                has_timeout,
+            }) => {
                 let words = memory.map(|memory| futex_words(memory, address));
-                wait.futex = Some(Futex::new(address, has_owner, words.unwrap_or_default()));
+                wait.futex = Some(Futex {
+                    has_timeout,
+                    ..Futex::new(address, has_owner, words.unwrap_or_default())
+                });
             }
             Some(Resource::Time(request)) => {
                 wait.sleep = memory.and_then(|memory| time(memory, request));

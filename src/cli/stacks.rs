@@ -1,7 +1,10 @@
 //! `perfcollect stacks`: what all threads of a process do at this moment.
 
 use std::io;
+use std::process::exit;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -11,12 +14,19 @@ use super::arguments::{EXAMPLES_FIRST, pid};
 use super::named::{self, NamedError};
 use super::{sandbox, screen};
 use crate::capture::{self, Activity, CaptureError, Signals, Snapshot, SnapshotThread};
+use crate::machine::drop_capabilities;
 use crate::output::file::FileOwner;
 use crate::output::sanitize::json_text;
 use crate::symbolize::{self, Cancelled};
 use crate::trace::{Notice, NoticeKind, Pid};
 use crate::view::{StackText, print_stacks};
 use crate::waits::StackReport;
+
+/// Interval of checks for a signal, and time after which it says why it takes so long.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Exit status after a signal.
+const STOPPED: i32 = 1;
 
 /// Show what all threads of a process do or wait for, at once and without stopping it.
 ///
@@ -72,10 +82,12 @@ pub(super) enum StacksError {
     Named(#[from] NamedError),
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    #[error(
-        "cannot read the threads of {pid}: {why}; run perfcollect as root, or with the capability CAP_SYS_PTRACE"
-    )]
-    Denied { pid: Pid, why: String },
+    #[error("cannot read the threads of {pid}: {why}; {remedy}")]
+    Denied {
+        pid: Pid,
+        why: String,
+        remedy: &'static str,
+    },
     #[error("stopped")]
     Stopped,
     #[error("cannot write: {0}")]
@@ -85,7 +97,10 @@ pub(super) enum StacksError {
 }
 
 pub(super) fn run(options: &StacksOptions) -> Result<(), StacksError> {
-    let signals = Signals::install().map_err(StacksError::Signals)?;
+    let signals = Arc::new(Signals::install().map_err(StacksError::Signals)?);
+    let watched = Arc::clone(&signals);
+    let watch = thread::Builder::new().name("watch".into());
+    watch.spawn(move || end_on_signal(&watched))?;
     // From here on, it executes nothing and changes no user.
     let _ = sandbox::while_capturing();
     let mut pids = match &options.process_name {
@@ -132,6 +147,24 @@ pub(super) fn run(options: &StacksOptions) -> Result<(), StacksError> {
     Ok(super::print(&text)?)
 }
 
+/// Ends the program at the first signal: nothing is kept, and reading may wait for a process whose memory
+/// is locked, by a file system that does not answer, for example.
+fn end_on_signal(signals: &Signals) {
+    drop_capabilities();
+    let start = Instant::now();
+    let mut is_said = false;
+    while !signals.pending() {
+        thread::sleep(POLL_INTERVAL);
+        if !is_said && start.elapsed() > PATIENCE {
+            eprintln!(
+                "still reading; the kernel may wait for the memory of the process. Ctrl-C ends it."
+            );
+            is_said = true;
+        }
+    }
+    exit(STOPPED);
+}
+
 /// Returns the error if no thread may be read.
 fn denied(threads: &[SnapshotThread]) -> Option<StacksError> {
     let mut denied = None;
@@ -142,6 +175,14 @@ fn denied(threads: &[SnapshotThread]) -> Option<StacksError> {
         };
     }
     let (pid, why) = denied?;
-    let why = why.clone();
-    Some(StacksError::Denied { pid, why })
+    Some(StacksError::Denied {
+        pid,
+        why: why.clone(),
+        remedy: match rustix::process::geteuid().is_root() {
+            true => {
+                "it has rights or a user namespace that this root lacks: run perfcollect on the host"
+            }
+            false => "run perfcollect as root, or with the capability CAP_SYS_PTRACE",
+        },
+    })
 }

@@ -14,8 +14,8 @@ use crate::trace::Pid;
 
 /// Maximum size of a table of sockets, in bytes: about 200 000 connections.
 const MAX_TABLE_BYTES: u64 = 32 << 20;
-/// Maximum size of what is read about a descriptor, in bytes.
-const MAX_INFO_BYTES: u64 = 1 << 16;
+/// Maximum size of what is read about a descriptor, in bytes: some 20 000 files of an epoll descriptor.
+const MAX_INFO_BYTES: u64 = 1 << 20;
 /// Number of files of an epoll descriptor that are described.
 const MAX_WATCHED: usize = 2;
 
@@ -65,6 +65,11 @@ impl Descriptors {
     fn describe_epoll(&self, descriptor: i32) -> String {
         let path = format!("/proc/{}/fdinfo/{descriptor}", self.pid);
         let info = read(path, MAX_INFO_BYTES).unwrap_or_default();
+        let least = if info.len() as u64 == MAX_INFO_BYTES {
+            "at least "
+        } else {
+            ""
+        };
         let info = String::from_utf8_lossy(&info);
         let watched = info.lines().filter_map(|line| {
             let number = line.strip_prefix("tfd:")?.split_ascii_whitespace().next()?;
@@ -85,7 +90,7 @@ impl Descriptors {
         match (described.is_empty(), more) {
             (true, _) => "epoll of no files".into(),
             (false, 0) => format!("epoll of {}", described.join(", ")),
-            (false, more) => format!("epoll of {} and {more} more", described.join(", ")),
+            (false, more) => format!("epoll of {} and {least}{more} more", described.join(", ")),
         }
     }
 }
@@ -133,15 +138,36 @@ fn sockets(pid: Pid) -> FxHashMap<u64, String> {
             (entry.inode, text)
         }));
     }
-    let entries = table(pid, "unix").and_then(|table| UnixNetEntries::from_buf_read(table).ok());
-    let entries = entries.map(|entries| entries.0);
-    sockets.extend(entries.into_iter().flatten().map(|entry| {
+    sockets.extend(unix_sockets(pid));
+    sockets
+}
+
+/// Returns the Unix sockets of the network namespace of a process.
+///
+/// Their names may contain newlines, so that anyone may add lines: a socket with two lines has no name.
+fn unix_sockets(pid: Pid) -> FxHashMap<u64, String> {
+    let lines = table(pid, "unix")
+        .into_iter()
+        .flat_map(|table| table.split(b'\n'));
+    let mut sockets: FxHashMap<u64, Option<String>> = FxHashMap::default();
+    for line in lines.map_while(Result::ok).skip(1) {
+        let row = [b"\n", &*line].concat();
+        let Some(entry) = UnixNetEntries::from_buf_read(&row[..])
+            .ok()
+            .and_then(|row| row.0.into_iter().next())
+        else {
+            continue;
+        };
         let path = entry.path.map(|path| path.to_string_lossy().into_owned());
         let path = path.filter(|path| !path.is_empty());
+        let known = sockets.entry(entry.inode);
+        known.and_modify(|known| *known = None).or_insert(path);
+    }
+    let described = sockets.into_iter().map(|(inode, path)| {
         let text = path.map_or("a Unix socket".into(), |path| format!("Unix socket {path}"));
-        (entry.inode, text)
-    }));
-    sockets
+        (inode, text)
+    });
+    described.collect()
 }
 
 #[cfg(test)]
@@ -167,6 +193,8 @@ mod tests {
         let unix_path = directory.path().join("socket");
         let unix = UnixListener::bind(&unix_path).unwrap();
         let (pair, _other) = UnixStream::pair().unwrap();
+        let forging = directory.path().join("x\n0: 00000002 0 0 1 1 7 y\nzzz");
+        let _forging = UnixListener::bind(forging).unwrap();
         let (reader, _writer) = std::io::pipe().unwrap();
         let polls = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let add = |file: &dyn AsFd| {

@@ -107,7 +107,13 @@ pub(super) fn comm(pid: Pid, tid: Tid) -> Result<Vec<u8>, ProcError> {
 /// Returns the name of a process, that of its first thread, or `None` if it has ended.
 #[must_use]
 pub fn process_name(pid: Pid) -> Option<String> {
-    let name = comm(pid, Tid(pid.0)).ok()?;
+    thread_name(pid, Tid(pid.0))
+}
+
+/// Returns the name of a thread, or `None` if it has ended.
+#[must_use]
+pub fn thread_name(pid: Pid, tid: Tid) -> Option<String> {
+    let name = comm(pid, tid).ok()?;
     Some(String::from_utf8_lossy(&name).into_owned())
 }
 

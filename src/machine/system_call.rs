@@ -27,6 +27,8 @@ pub enum Resource {
         address: u64,
         /// Whether the word has the id of the owner.
         has_owner: bool,
+        /// Whether the wait ends at a time.
+        has_timeout: bool,
     },
     /// A file, by its descriptor.
     File(i32),
@@ -50,6 +52,12 @@ pub enum Resource {
 }
 
 impl SystemCall {
+    /// One whose number is not known.
+    pub const UNKNOWN: Self = Self {
+        number: u64::MAX,
+        arguments: [0; 6],
+    };
+
     /// Returns the name of the call.
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
@@ -60,15 +68,18 @@ impl SystemCall {
     /// Returns what a thread in this call waits for.
     #[must_use]
     pub fn resource(&self) -> Resource {
-        let [first, second, third, ..] = self.arguments;
+        let [first, second, third, fourth, fifth, _] = self.arguments;
         match self.name().unwrap_or_default() {
             "futex" => Resource::Futex {
                 address: first,
                 has_owner: matches!(second & FUTEX_COMMAND, FUTEX_LOCK_PI | FUTEX_LOCK_PI2),
+                has_timeout: fourth != 0,
             },
+            // Its timeout follows the flags.
             "futex_wait" => Resource::Futex {
                 address: first,
                 has_owner: false,
+                has_timeout: fifth != 0,
             },
             "poll" | "ppoll" if second > 0 => Resource::Files {
                 array: first,
@@ -113,6 +124,7 @@ mod tests {
         let futex = |has_owner| Resource::Futex {
             address: 16,
             has_owner,
+            has_timeout: false,
         };
         for (call, arguments, expected) in [
             (Sysno::futex, [16, 0x189, 0], futex(false)),
@@ -140,10 +152,7 @@ mod tests {
         ] {
             assert_eq!(resource(call, arguments), expected, "{call}");
         }
-        let unknown = SystemCall {
-            number: u64::MAX,
-            arguments: [0; 6],
-        };
+        let unknown = SystemCall::UNKNOWN;
         assert_eq!(
             (unknown.name(), unknown.resource()),
             (None, Resource::Other)

@@ -73,10 +73,15 @@ pub(super) fn notices(trace: &Trace, gaps: &mut Vec<Unresolved>) -> Vec<Notice> 
     if functions.iter().all(|flags| flags & (PYTHON | NODE) == 0) {
         return Vec::new();
     }
+    // A snapshot has no period, and one sample of each thread.
+    let min_samples = match trace.info.period_ns {
+        0 => 1,
+        _ => MIN_SAMPLES,
+    };
     let mut found: Vec<(Pid, Interpreter)> = Vec::new();
     for (process, (seen, samples)) in trace.processes.iter().zip(of_processes(trace, &functions)) {
         let interpreter = Interpreter::without_names(process, seen);
-        let Some(interpreter) = interpreter.filter(|_| samples >= MIN_SAMPLES) else {
+        let Some(interpreter) = interpreter.filter(|_| samples >= min_samples) else {
             continue;
         };
         let is_of_process = |gap: &Unresolved| gap.is_of_jit(process.pid);

@@ -15,6 +15,12 @@ use crate::waits::{Deadlock, Group, Reason, StackFrame, StackReport, WaitingThre
 const MAX_FRAMES: usize = 4;
 /// Number of threads of a group that are listed in the short form.
 const MAX_THREADS: usize = 8;
+/// Number of owners of the locks of a group that are listed there.
+const MAX_OWNERS: usize = 2;
+/// Number of deadlocks, of their threads, and of lines of a notice.
+const MAX_DEADLOCKS: usize = 2;
+const MAX_DEADLOCKED: usize = 4;
+const MAX_NOTICE_LINES: usize = 4;
 /// Number of names of idle threads that are listed.
 const MAX_NAMES: usize = 6;
 /// Number of different things that the threads of a group wait for that are listed.
@@ -61,9 +67,13 @@ pub fn print_stacks(report: &StackReport, text: StackText, out: &mut impl Write)
             report.omitted_threads
         ));
     }
-    for deadlock in &report.deadlocks {
-        head.extend(deadlock_lines(deadlock, report));
+    let shown = if form.full { usize::MAX } else { MAX_DEADLOCKS };
+    for deadlock in report.deadlocks.iter().take(shown) {
+        head.extend(deadlock_lines(deadlock, report, form.full));
     }
+    let hidden = report.deadlocks.len().saturating_sub(shown);
+    head.extend((hidden > 0).then(|| format!("... and {hidden} more deadlocks")));
+    head.extend(unknown_owners(report));
     let screen = text.screen.filter(|_| !form.full);
     let width = screen.map_or(usize::MAX, |screen| {
         screen.size.width.max(MIN_SIZE.width) - 1
@@ -79,10 +89,18 @@ pub fn print_stacks(report: &StackReport, text: StackText, out: &mut impl Write)
             false => writeln!(out, "{line}")?,
         }
     }
+    let notice = notices::most_useful(&report.notices).filter(|_| screen.is_some());
+    let notice = notice.map_or_else(Vec::new, |notice| {
+        let remedy = if notice.remedy.is_empty() { "" } else { "; " };
+        let line = format!("notice: {}{remedy}{}", notice.what, notice.remedy);
+        let mut lines = wrapped(&terminal(&line), Some(width));
+        lines.truncate(MAX_NOTICE_LINES);
+        lines
+    });
     let blocks = form.blocks(report, width);
     let room = screen.map_or(usize::MAX, |screen| {
         let height = screen.size.height.max(MIN_SIZE.height) - OTHER_LINES;
-        height.saturating_sub(head.len() + 1 + usize::from(!report.notices.is_empty()))
+        height.saturating_sub(head.len() + 1 + notice.len())
     });
     let mut taken = 0;
     for (shown, block) in blocks.iter().enumerate() {
@@ -100,14 +118,11 @@ pub fn print_stacks(report: &StackReport, text: StackText, out: &mut impl Write)
             writeln!(out, "{}", with_ellipsis(line, width))?;
         }
     }
+    for line in notice {
+        writeln!(out, "{line}")?;
+    }
     match screen {
-        Some(_) => match notices::most_useful(&report.notices) {
-            Some(notice) => {
-                let line = format!("notice: {} {}", notice.what, notice.remedy);
-                writeln!(out, "{}", with_ellipsis(&terminal(&line), width))
-            }
-            None => Ok(()),
-        },
+        Some(_) => Ok(()),
         None => notices::print(&report.notices, out),
     }
 }
@@ -137,22 +152,47 @@ fn counts<'a>(groups: impl Iterator<Item = &'a Group>) -> String {
     counts.collect::<Vec<_>>().join(", ")
 }
 
-fn deadlock_lines(deadlock: &Deadlock, report: &StackReport) -> Vec<String> {
-    let threads = count(deadlock.threads.len() as u64, "thread", "threads");
-    let mut lines = vec![format!("DEADLOCK: {threads} wait for each other")];
-    lines.extend(deadlock.threads.iter().map(|&tid| {
+/// Returns what a deadlock consists of. On a terminal, the rest of it is counted.
+fn deadlock_lines(deadlock: &Deadlock, report: &StackReport, full: bool) -> Vec<String> {
+    let all = deadlock.threads.len();
+    let mut lines = vec![match all {
+        1 => "DEADLOCK: 1 thread waits for itself".to_owned(),
+        all => format!("DEADLOCK: {all} threads wait for each other"),
+    }];
+    let shown = if full { all } else { MAX_DEADLOCKED.min(all) };
+    lines.extend(deadlock.threads.iter().take(shown).map(|&tid| {
         let Some((group, thread)) = report.thread(tid) else {
             return format!("  {tid}");
         };
         let own = group.frames.iter().find(|frame| frame.own);
         let place = own.map_or_else(String::new, |frame| format!(" in {}", short(&frame.name)));
-        let owner = thread.lock.and_then(|lock| lock.owner).unwrap_or(0);
-        format!(
-            "  {} waits{place} for a lock that {owner} has",
-            labeled(thread)
-        )
+        let owner = match thread.lock.and_then(|lock| lock.owner) {
+            Some(owner) if owner == tid => "it has itself".to_owned(),
+            owner => format!("{} has", owner.unwrap_or(0)),
+        };
+        format!("  {} waits{place} for a lock that {owner}", labeled(thread))
     }));
+    let more = all - shown;
+    lines.extend((more > 0).then(|| format!("  ... and {more} more")));
     lines
+}
+
+/// Returns a line if a deadlock could not be found.
+fn unknown_owners(report: &StackReport) -> Option<String> {
+    let locks = report
+        .groups
+        .iter()
+        .filter(|group| group.reason == Reason::Lock);
+    let threads = locks.flat_map(|group| &group.threads);
+    let is_known = |thread: &&WaitingThread| {
+        thread
+            .lock
+            .is_some_and(|lock| lock.owner.is_some() || lock.foreign_owner.is_some())
+    };
+    let unknown = threads.filter(|thread| !is_known(thread)).count();
+    (unknown > 0).then(|| {
+        format!("Who has the locks that {unknown} of the threads wait for is unknown: deadlocks of them are not found")
+    })
 }
 
 /// Returns the id and the name of a thread.
@@ -217,21 +257,36 @@ impl Form {
             1 => String::new(),
             _ => format!(" of {}", group.pid),
         };
-        let words = group.reason.words(threads.len());
+        let mut words = group.reason.words(threads.len());
         let owners: BTreeSet<i32> = threads
             .iter()
             .filter_map(|thread| thread.lock?.owner)
             .collect();
-        let owners: Vec<String> = owners
-            .iter()
-            .map(|&owner| {
-                let found = report.thread(owner);
-                found.map_or_else(|| owner.to_string(), |(_, thread)| labeled(thread))
-            })
-            .collect();
-        let owner = match &owners[..] {
-            [] => String::new(),
-            owners => format!(" that {} has", owners.join(", ")),
+        let shown = if self.full { owners.len() } else { MAX_OWNERS };
+        let named = owners.iter().take(shown).map(|&owner| {
+            let found = report.thread(owner);
+            found.map_or_else(|| owner.to_string(), |(_, thread)| labeled(thread))
+        });
+        let named: Vec<String> = named.collect();
+        let foreign = threads.iter().find_map(|thread| thread.lock?.foreign_owner);
+        let owner = match (&named[..], owners.len() - named.len(), foreign) {
+            ([], _, None) => String::new(),
+            ([], _, Some(foreign)) => {
+                format!(" that {foreign} has, which is no thread of this process")
+            }
+            ([one], 0, _) if threads.len() == 1 && owners.contains(&threads[0].tid) => {
+                format!(" that {one} has itself")
+            }
+            ([one], 0, _) => format!(" that {one} has"),
+            (named, more, _) => {
+                words = "wait for locks";
+                let more = if more == 0 {
+                    String::new()
+                } else {
+                    format!(" and {more} more")
+                };
+                format!(" that {}{more} have", named.join(", "))
+            }
         };
         let moved = match threads.iter().filter(|thread| thread.has_moved).count() {
             0 => "",
@@ -506,6 +561,7 @@ mod tests {
             lock: Some(Lock {
                 address: 1,
                 owner: Some(9),
+                foreign_owner: None,
             }),
             ..thread(tid, "worker")
         };

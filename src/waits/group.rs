@@ -1,5 +1,7 @@
 //! Threads with the same stack that wait for the same reason.
 
+use std::rc::Rc;
+
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +10,7 @@ use super::reason::Reason;
 use crate::capture::{Activity, SnapshotThread, Wait};
 use crate::output::label;
 use crate::output::own_code::OwnCode;
+use crate::output::sanitize::truncate;
 use crate::trace::{FunctionKind, Sample, StackId, Trace};
 
 /// A function on a stack. Names are untrusted.
@@ -65,15 +68,23 @@ pub struct Group {
     pub truncated: Option<String>,
 }
 
+/// Maximum length of a name, in bytes.
+const MAX_NAME_BYTES: usize = 1024;
+/// Maximum number of frames of all different stacks. Those beyond it are left out.
+const MAX_FRAMES: usize = 1 << 17;
+/// Why a stack lacks frames beyond that number.
+const TOO_MANY: &str = "[truncated: too many different stacks]";
+
 /// The frames of a stack, and why it ends early.
-type Frames = (Vec<StackFrame>, Option<String>);
+pub(super) type Frames = (Vec<StackFrame>, Option<String>);
 
 /// The stacks of a trace.
 pub(super) struct Stacks<'a> {
     trace: &'a Trace,
     own: OwnCode,
     samples: Vec<Sample>,
-    known: FxHashMap<StackId, Frames>,
+    known: FxHashMap<StackId, Rc<Frames>>,
+    frames: usize,
 }
 
 impl<'a> Stacks<'a> {
@@ -83,34 +94,30 @@ impl<'a> Stacks<'a> {
             own: OwnCode::new(trace, paths),
             samples: trace.samples.iter().collect(),
             known: FxHashMap::default(),
+            frames: 0,
             trace,
         }
     }
 
     /// Returns the frames of a thread.
-    pub(super) fn of(&mut self, thread: &SnapshotThread) -> Frames {
+    pub(super) fn of(&mut self, thread: &SnapshotThread) -> Rc<Frames> {
         let sample = thread.sample.and_then(|index| self.samples.get(index));
         let Some(stack) = sample.map(|sample| sample.stack) else {
-            return Frames::default();
+            return Rc::default();
         };
-        let Self {
-            trace, own, known, ..
-        } = self;
-        let frames = known
-            .entry(stack)
-            .or_insert_with(|| frames(trace, own, stack));
-        frames.clone()
-    }
-
-    /// Returns the name of a thread.
-    pub(super) fn thread_name(&self, thread: &SnapshotThread) -> String {
-        let sample = thread.sample.and_then(|index| self.samples.get(index));
-        let row = sample.map(|sample| &self.trace.threads[sample.thread.index()]);
-        let row = row.or_else(|| {
-            let mut threads = self.trace.threads.iter();
-            threads.find(|row| row.tid == thread.tid)
-        });
-        row.map_or_else(String::new, |row| row.name.to_string())
+        if let Some(known) = self.known.get(&stack) {
+            return Rc::clone(known);
+        }
+        let (mut frames, mut truncated) = frames(self.trace, &self.own, stack);
+        let room = MAX_FRAMES.saturating_sub(self.frames);
+        if frames.len() > room {
+            frames.truncate(room);
+            truncated = Some(TOO_MANY.to_owned());
+        }
+        self.frames += frames.len();
+        let frames = Rc::new((frames, truncated));
+        self.known.insert(stack, Rc::clone(&frames));
+        frames
     }
 }
 
@@ -124,10 +131,11 @@ fn frames(trace: &Trace, own: &OwnCode, stack: StackId) -> Frames {
                 truncated = Some(name);
                 continue;
             }
+            let short = |name: &str| truncate(name, MAX_NAME_BYTES).to_owned();
             frames.push(StackFrame {
-                module: label::module(row).to_owned(),
+                module: short(label::module(row)),
                 is_offset: label::known_name(row).is_none(),
-                name,
+                name: short(&name),
                 kind: row.kind,
                 own: own.is_own(function),
                 inlined: row.inlined,
@@ -138,7 +146,7 @@ fn frames(trace: &Trace, own: &OwnCode, stack: StackId) -> Frames {
 }
 
 impl WaitingThread {
-    pub(super) fn of(thread: &SnapshotThread, name: String, lock: Option<Lock>) -> Self {
+    pub(super) fn of(thread: &SnapshotThread, lock: Option<Lock>) -> Self {
         let wait = match &thread.activity {
             Activity::Waits(wait) => Some(wait),
             _ => None,
@@ -151,8 +159,8 @@ impl WaitingThread {
         Self {
             tid: thread.tid.0,
             namespace_tid: (namespace_tid != thread.tid.0).then_some(namespace_tid),
-            name,
-            since_s: thread.since.map(|since| since.as_secs_f64()),
+            name: thread.name.clone(),
+            since_s: thread.since.map(|since| since.as_millis() as f64 / 1e3),
             waits_for,
             lock,
             system_call: wait.and_then(|wait| Some(wait.call?.name()?.to_owned())),

@@ -141,6 +141,11 @@ impl Reason {
                 _ => Self::Uninterruptible,
             };
         }
+        // Calls with a reason need no names, those after a signal do.
+        let of_call = Self::of_call(wait);
+        if !matches!(of_call, Self::Event | Self::Lock | Self::Other) {
+            return of_call;
+        }
         let called = frames.iter().position(|frame| frame.own);
         let called = called.unwrap_or(frames.len()).min(MAX_DEPTH);
         let is_native = |frame: &&StackFrame| frame.kind == FunctionKind::Native;
@@ -165,7 +170,7 @@ impl Reason {
                 }
             }
             Some(reason) => reason,
-            None => Self::of_call(wait),
+            None => of_call,
         }
     }
 
@@ -176,7 +181,15 @@ impl Reason {
                 None => Self::Other,
             };
         };
-        match call.resource() {
+        match (call.name().unwrap_or_default(), call.resource()) {
+            ("flock" | "fcntl", _) => Self::Lock,
+            ("select" | "pselect6" | "open" | "openat" | "msgrcv" | "msgsnd", _) => Self::Io,
+            (_, resource) => Self::of_resource(resource),
+        }
+    }
+
+    fn of_resource(resource: Resource) -> Self {
+        match resource {
             Resource::Futex {
                 has_owner: true, ..
             } => Self::Lock,
@@ -317,6 +330,8 @@ mod tests {
             (Some("epoll_wait"), Reason::Io),
             (Some("wait4"), Reason::Child),
             (Some("pause"), Reason::Signal),
+            (Some("flock"), Reason::Lock),
+            (Some("pselect6"), Reason::Io),
             (Some("nanosleep"), Reason::Sleep),
             (Some("restart_syscall"), Reason::Other),
             (None, Reason::PageFault),

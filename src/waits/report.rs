@@ -2,13 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use super::deadlock::{Deadlock, cycles};
-use super::group::{Group, StackFrame, Stacks, WaitingThread};
+use super::group::{Frames, Group, StackFrame, Stacks, WaitingThread};
 use super::lock::Lock;
 use super::reason::Reason;
 use crate::capture::{Activity, SnapshotThread};
@@ -63,10 +64,16 @@ struct Described {
     pid: i32,
     reason: Reason,
     thread: WaitingThread,
-    frames: Vec<StackFrame>,
-    truncated: Option<String>,
+    stack: Rc<Frames>,
     is_main: bool,
-    has_stayed: bool,
+    /// Whether it waited without a time limit when the locks were read.
+    is_stuck: bool,
+}
+
+impl Described {
+    fn frames(&self) -> &[StackFrame] {
+        &self.stack.0
+    }
 }
 
 impl StackReport {
@@ -133,10 +140,11 @@ fn describe(threads: &[SnapshotThread], trace: &Trace) -> Vec<Described> {
         .map(|thread| ((thread.pid.0, thread.namespace_tid.0), thread.tid.0))
         .collect();
     let described = threads.iter().map(|thread| {
-        let (frames, truncated) = stacks.of(thread);
+        let stack = stacks.of(thread);
+        let (frames, _) = &*stack;
         let has_monitor = thread.monitor.is_some();
         let uninterruptible = thread.is_uninterruptible;
-        let reason = Reason::of(&thread.activity, uninterruptible, has_monitor, &frames);
+        let reason = Reason::of(&thread.activity, uninterruptible, has_monitor, frames);
         let lock = match (&thread.activity, reason) {
             (Activity::Waits(wait), Reason::Lock) => {
                 let frames = frames.iter().map(|frame| (&*frame.module, &*frame.name));
@@ -148,15 +156,13 @@ fn describe(threads: &[SnapshotThread], trace: &Trace) -> Vec<Described> {
             }
             _ => None,
         };
-        let name = stacks.thread_name(thread);
         Described {
             pid: thread.pid.0,
             reason,
-            thread: WaitingThread::of(thread, name, lock),
-            frames,
-            truncated,
+            thread: WaitingThread::of(thread, lock),
             is_main: thread.pid.0 == thread.tid.0,
-            has_stayed: thread.has_stayed,
+            is_stuck: thread.has_stayed && !has_timeout(&thread.activity),
+            stack,
         }
     });
     described.collect()
@@ -166,20 +172,25 @@ fn describe(threads: &[SnapshotThread], trace: &Trace) -> Vec<Described> {
 ///
 /// In a program without any function that is known to be the user's, nothing is known about that.
 fn find_idle(described: &mut [Described]) {
-    let has_own = |thread: &Described| thread.frames.iter().any(|frame| frame.own);
+    // JIT code without a name may be the user's.
+    let may_be_own =
+        |frame: &StackFrame| frame.own || frame.kind == FunctionKind::Jit && frame.is_offset;
+    // And what is missing.
+    let has_own =
+        |thread: &Described| thread.stack.1.is_some() || thread.frames().iter().any(may_be_own);
     let has_runtime = |thread: &Described| {
         let of_runtime = |frame: &StackFrame| {
             let is_managed = matches!(frame.kind, FunctionKind::Jit | FunctionKind::ReadyToRun);
             is_managed || is_of_go(frame)
         };
-        thread.frames.iter().any(of_runtime)
+        thread.frames().iter().any(of_runtime)
     };
     let known = described
         .iter()
         .filter(|thread| has_own(thread) || has_runtime(thread));
     let known: FxHashSet<i32> = known.map(|thread| thread.pid).collect();
     for thread in described {
-        let is_go = thread.frames.iter().any(is_of_go);
+        let is_go = thread.frames().iter().any(is_of_go);
         let may_be_idle = thread.reason.may_be_idle() && (!thread.is_main || is_go);
         if may_be_idle && !has_own(thread) && known.contains(&thread.pid) {
             thread.reason = Reason::Idle;
@@ -197,7 +208,7 @@ fn is_of_go(frame: &StackFrame) -> bool {
 fn about_goroutines(described: &[Described]) -> Option<Notice> {
     let go = described
         .iter()
-        .find(|thread| thread.frames.iter().any(is_of_go))?;
+        .find(|thread| thread.frames().iter().any(is_of_go))?;
     let what = format!(
         "goroutines that wait are on no thread of process {}",
         go.pid
@@ -208,7 +219,7 @@ fn about_goroutines(described: &[Described]) -> Option<Notice> {
 
 fn deadlocks(described: &[Described]) -> Vec<Deadlock> {
     let mut waits_for: BTreeMap<i32, BTreeMap<i32, i32>> = BTreeMap::new();
-    for thread in described.iter().filter(|thread| thread.has_stayed) {
+    for thread in described.iter().filter(|thread| thread.is_stuck) {
         if let Some(owner) = thread.thread.lock.and_then(|lock| lock.owner) {
             let of_process = waits_for.entry(thread.pid).or_default();
             of_process.insert(thread.thread.tid, owner);
@@ -228,9 +239,12 @@ fn processes(described: &[Described], trace: &Trace) -> Vec<SnapshotProcess> {
     }
     let rows = counts.into_iter().map(|(pid, threads)| {
         let process = trace.last_process(Pid(pid));
+        let main = described
+            .iter()
+            .find(|thread| thread.pid == pid && thread.is_main);
         SnapshotProcess {
             pid,
-            name: process.map_or_else(String::new, |process| process.name.to_string()),
+            name: main.map_or_else(String::new, |main| main.thread.name.clone()),
             command_line: process.map_or_else(String::new, |row| row.command_line.to_string()),
             threads,
         }
@@ -238,37 +252,58 @@ fn processes(described: &[Described], trace: &Trace) -> Vec<SnapshotProcess> {
     rows.collect()
 }
 
-/// Names on a stack, from the top, and why it ends early.
-type StackNames = (Vec<(String, String)>, Option<String>);
+/// Returns whether a thread waits until a time at most.
+fn has_timeout(activity: &Activity) -> bool {
+    match activity {
+        Activity::Waits(wait) => wait.futex.as_ref().is_some_and(|futex| futex.has_timeout),
+        _ => false,
+    }
+}
+
+/// Ids of names.
+#[derive(Default)]
+struct Names(FxHashMap<(String, String), u32>);
+
+impl Names {
+    fn id(&mut self, frame: &StackFrame) -> u32 {
+        let next = self.0.len() as u32;
+        let name = (frame.module.clone(), frame.name.clone());
+        *self.0.entry(name).or_insert(next)
+    }
+}
 
 /// Joins the threads with the same stack and reason. The same method may be compiled twice.
 fn group(described: Vec<Described>) -> Vec<Group> {
-    let mut at: FxHashMap<(i32, Reason, StackNames), usize> = FxHashMap::default();
+    let mut names = Names::default();
+    let mut same: FxHashMap<(Vec<u32>, Option<String>), usize> = FxHashMap::default();
+    let mut stacks: FxHashMap<*const Frames, usize> = FxHashMap::default();
+    let mut at: FxHashMap<(i32, Reason, usize), usize> = FxHashMap::default();
     let mut groups: Vec<Group> = Vec::new();
     for Described {
         pid,
         reason,
         thread,
-        frames,
-        truncated,
+        stack,
         ..
-    } in described
+    } in &described
     {
-        let names = frames.iter();
-        let names = names.map(|frame| (frame.module.clone(), frame.name.clone()));
-        let key = (pid, reason, (names.collect(), truncated.clone()));
-        if let Some(group) = at.get(&key).and_then(|index| groups.get_mut(*index)) {
-            group.threads.push(thread);
-            continue;
-        }
-        at.insert(key, groups.len());
-        groups.push(Group {
-            pid,
-            reason,
-            threads: vec![thread],
-            frames,
-            truncated,
+        let stack_id = *stacks.entry(Rc::as_ptr(stack)).or_insert_with(|| {
+            let (frames, truncated) = &**stack;
+            let ids = frames.iter().map(|frame| names.id(frame)).collect();
+            let next = same.len();
+            *same.entry((ids, truncated.clone())).or_insert(next)
         });
+        let index = *at.entry((*pid, *reason, stack_id)).or_insert(groups.len());
+        match groups.get_mut(index) {
+            Some(group) => group.threads.push(thread.clone()),
+            None => groups.push(Group {
+                pid: *pid,
+                reason: *reason,
+                threads: vec![thread.clone()],
+                frames: stack.0.clone(),
+                truncated: stack.1.clone(),
+            }),
+        }
     }
     groups
 }

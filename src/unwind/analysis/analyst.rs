@@ -55,6 +55,8 @@ pub(in crate::unwind) enum Waiting {
     Capturing,
     /// Half a second together: the last records are read.
     Last,
+    /// Five seconds together: nothing else waits.
+    Snapshot,
 }
 
 /// Maximum time that one query waits while capturing.
@@ -65,6 +67,8 @@ const FIRST_WAITS: Duration = Duration::from_millis(50);
 const WAITING_SHARE: u32 = 50;
 /// The same for all at the end.
 const LAST_WAITS: Duration = Duration::from_millis(500);
+/// The same for a snapshot.
+const SNAPSHOT_WAITS: Duration = Duration::from_secs(5);
 
 /// Channels to and from the thread.
 struct Thread {
@@ -176,6 +180,7 @@ impl Analyst {
                 (WAIT, FIRST_WAITS + share)
             }
             Waiting::Last => (LAST_WAITS, LAST_WAITS),
+            Waiting::Snapshot => (SNAPSHOT_WAITS, SNAPSHOT_WAITS),
         };
         Some(allowed.saturating_sub(waited).min(at_most))
     }

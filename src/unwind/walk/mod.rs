@@ -97,6 +97,11 @@ impl Unwinder {
         self.uncovered.set_waiting(Waiting::Last);
     }
 
+    /// Waits for analyses of code as long as a snapshot may take: no records arrive.
+    pub fn wait_for_snapshot(&mut self) {
+        self.uncovered.set_waiting(Waiting::Snapshot);
+    }
+
     /// Fills `leaf_first` with the code addresses of the sample.
     ///
     /// The address of a caller is the return address minus one, which is within the call

@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -63,6 +65,67 @@ CALLER read_lock_caller(void) {
 CALLER inherit_caller(void) {
     pause_for(200);
     pthread_mutex_lock(&inheriting);
+    END;
+}
+
+CALLER self_caller(void) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_lock(&mutex);
+    END;
+}
+
+/* Each waits for the other's lock, but not for ever. */
+static pthread_mutex_t timed[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+static void lock_with_limit(int first) {
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 86400;
+    pthread_mutex_lock(&timed[first]);
+    pause_for(200);
+    pthread_mutex_timedlock(&timed[!first], &limit);
+}
+
+CALLER timed_caller(void) {
+    lock_with_limit(0);
+    END;
+}
+
+CALLER limited_caller(void) {
+    lock_with_limit(1);
+    END;
+}
+
+static pthread_mutex_t left;
+static void *leave_locked(void *unused) {
+    pthread_mutex_lock(&left);
+    return unused;
+}
+
+CALLER orphan_caller(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, leave_locked, NULL);
+    pthread_join(thread, NULL);
+    pthread_mutex_lock(&left);
+    END;
+}
+
+CALLER file_lock_caller(void) {
+    FILE *files[2];
+    char path[] = "/tmp/perfcollect-waits-XXXXXX";
+    files[0] = fdopen(mkstemp(path), "w");
+    files[1] = fopen(path, "w");
+    unlink(path);
+    flock(fileno(files[0]), LOCK_EX);
+    flock(fileno(files[1]), LOCK_EX);
+    END;
+}
+
+CALLER select_caller(void) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(pipe_ends[0], &set);
+    select(pipe_ends[0] + 1, &set, NULL, NULL, NULL);
     END;
 }
 
@@ -205,6 +268,8 @@ static const struct job jobs[] = {
     {"poll", poll_caller},           {"epoll", epoll_caller},       {"join", join_caller},
     {"child", child_caller},         {"variable", variable_caller}, {"large", large_caller},
     {"recursion", recursion_caller}, {"handler", handler_caller},   {"spin", spin_caller},
+    {"self", self_caller},           {"timed", timed_caller},       {"limited", limited_caller},
+    {"orphan", orphan_caller},       {"file-lock", file_lock_caller}, {"select", select_caller},
 };
 pthread_t sleeper;
 
@@ -227,6 +292,7 @@ int main(void) {
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&first, &attributes);
     pthread_mutex_init(&second, &attributes);
+    pthread_mutex_init(&left, &attributes);
     pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT);
     pthread_mutex_init(&inheriting, &attributes);
     if (pipe(pipe_ends) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair_ends))
