@@ -33,12 +33,12 @@ use crate::trace::{CaptureInfo, Cpu, Header, Nanos, Pid, RawTrace, Samples, Tid}
 
 /// Maximum number of threads. The others are counted.
 const MAX_THREADS: usize = 1 << 14;
-/// Maximum size of the part of a stack that is read.
-const MAX_STACK_BYTES: u64 = 8 << 20;
-/// Size that is read of all stacks, about. When most of it is used, less of each is read, but not less
-/// than this.
-const STACK_BUDGET: u64 = 1 << 30;
+/// Size of the part of a stack that is read at first: reading holds a lock of the process for a moment.
 const MIN_STACK_BYTES: u64 = 64 << 10;
+/// Maximum size if its frames need more.
+const MAX_STACK_BYTES: u64 = 8 << 20;
+/// Size that is read of all stacks, about. When most of it is used, less of each is read.
+const STACK_BUDGET: u64 = 1 << 30;
 /// Part of the budget that one stack may take.
 const BUDGET_SHARE: u64 = 16;
 /// Time after which no more threads are read. The others are counted.
@@ -274,12 +274,12 @@ impl Process {
     }
 
     /// Reads the stack of a thread that waits.
-    fn read(&self, tid: Tid) -> Result<Read, NotBlocked> {
+    fn read(&self, tid: Tid, limit: u64) -> Result<Read, NotBlocked> {
         let mut last = None;
         for _ in 0..MAX_READS {
             let before = time_slices(self.pid, tid);
             let blocked = Blocked::of(self.pid, tid)?;
-            let stack = self.stack(blocked.sp);
+            let stack = self.stack(blocked.sp, limit);
             let time_slices = time_slices(self.pid, tid);
             let read = last.insert(Read {
                 blocked,
@@ -336,17 +336,21 @@ impl Process {
         }
     }
 
-    fn stack(&self, sp: u64) -> Vec<u8> {
-        let left = self.stack_budget.get();
-        let limit = (left / BUDGET_SHARE).clamp(MIN_STACK_BYTES, MAX_STACK_BYTES);
+    fn stack(&self, sp: u64, limit: u64) -> Vec<u8> {
         let end = self.stacks.end(sp);
         let range = end.map(|end| sp..end.min(sp.saturating_add(limit)));
         let copied = self.memory.as_ref().zip(range);
         let copied = copied.map(|(memory, range)| memory.copy(range));
         let copied = copied.unwrap_or_default();
+        let left = self.stack_budget.get();
         self.stack_budget
             .set(left.saturating_sub(copied.len() as u64));
         copied
+    }
+
+    /// Returns how much of a stack may be read if its frames need that much.
+    fn larger_limit(&self) -> u64 {
+        (self.stack_budget.get() / BUDGET_SHARE).clamp(MIN_STACK_BYTES, MAX_STACK_BYTES)
     }
 }
 
@@ -410,7 +414,16 @@ impl Threads<'_> {
             is_uninterruptible: state == SchedulerState::Uninterruptible,
             ..SnapshotThread::new(pid, tid, Activity::Runs)
         };
-        let read = process.read(tid);
+        let mut read = process.read(tid, MIN_STACK_BYTES);
+        let mut first_bytes = 0;
+        if let Ok(first) = &read {
+            thread.sample = Some(self.push(pid, tid, first));
+            let needed = self.engine.take_deepest().into_values().max();
+            first_bytes = first.stack.len();
+            if needed.is_some_and(|needed| needed > first_bytes as u64) {
+                read = process.read(tid, process.larger_limit());
+            }
+        }
         thread.activity = match (state, &read) {
             (SchedulerState::Ended, _) => Activity::Ended,
             (_, Err(NotBlocked::Runs)) => return Some(thread),
@@ -435,11 +448,19 @@ impl Threads<'_> {
             thread.has_moved = read.has_moved;
             thread.time_slices = read.time_slices;
             thread.monitor = process.monitor(tid, &read);
-            thread.sample = Some(self.engine.samples() as usize);
-            self.engine
-                .record(perf::now(), &Record::Sample(sample(pid, tid, &read)));
+            if read.stack.len() > first_bytes {
+                thread.sample = Some(self.push(pid, tid, &read));
+            }
         }
         Some(thread)
+    }
+
+    /// Adds the sample of a thread. Returns its index.
+    fn push(&mut self, pid: Pid, tid: Tid, read: &Read) -> usize {
+        let index = self.engine.samples() as usize;
+        let sample = Record::Sample(sample(pid, tid, read));
+        self.engine.record(perf::now(), &sample);
+        index
     }
 
     /// Samples the threads that run. Returns why that is not possible.

@@ -180,7 +180,8 @@ fn denied(threads: &[SnapshotThread]) -> Option<StacksError> {
         why: why.clone(),
         remedy: match rustix::process::geteuid().is_root() {
             true => {
-                "it has rights or a user namespace that this root lacks: run perfcollect on the host"
+                "it takes CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH for processes of other users, and a user namespace that \
+                 contains the process: run perfcollect on the host"
             }
             false => "run perfcollect as root, or with the capability CAP_SYS_PTRACE",
         },

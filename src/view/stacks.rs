@@ -1,6 +1,6 @@
 //! The report of `perfcollect stacks` as text.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use super::fitted::{fitted, with_ellipsis};
@@ -15,8 +15,6 @@ use crate::waits::{Deadlock, Group, Reason, StackFrame, StackReport, WaitingThre
 const MAX_FRAMES: usize = 4;
 /// Number of threads of a group that are listed in the short form.
 const MAX_THREADS: usize = 8;
-/// Number of owners of the locks of a group that are listed there.
-const MAX_OWNERS: usize = 2;
 /// Number of deadlocks, of their threads, and of lines of a notice.
 const MAX_DEADLOCKS: usize = 2;
 const MAX_DEADLOCKED: usize = 4;
@@ -189,10 +187,17 @@ fn unknown_owners(report: &StackReport) -> Option<String> {
             .lock
             .is_some_and(|lock| lock.owner.is_some() || lock.foreign_owner.is_some())
     };
-    let unknown = threads.filter(|thread| !is_known(thread)).count();
+    let stayed = threads.filter(|thread| !thread.has_moved);
+    let unknown = stayed.filter(|thread| !is_known(thread)).count();
     (unknown > 0).then(|| {
         format!("Who has the locks that {unknown} of the threads wait for is unknown: deadlocks of them are not found")
     })
+}
+
+/// Returns who has the lock that the threads of a group wait for: a thread, or another id.
+fn owner(group: &Group) -> Option<(Option<i32>, Option<u32>)> {
+    let lock = group.threads.first()?.lock?;
+    Some((lock.owner, lock.foreign_owner))
 }
 
 /// Returns the id and the name of a thread.
@@ -257,35 +262,21 @@ impl Form {
             1 => String::new(),
             _ => format!(" of {}", group.pid),
         };
-        let mut words = group.reason.words(threads.len());
-        let owners: BTreeSet<i32> = threads
-            .iter()
-            .filter_map(|thread| thread.lock?.owner)
-            .collect();
-        let shown = if self.full { owners.len() } else { MAX_OWNERS };
-        let named = owners.iter().take(shown).map(|&owner| {
-            let found = report.thread(owner);
-            found.map_or_else(|| owner.to_string(), |(_, thread)| labeled(thread))
-        });
-        let named: Vec<String> = named.collect();
-        let foreign = threads.iter().find_map(|thread| thread.lock?.foreign_owner);
-        let owner = match (&named[..], owners.len() - named.len(), foreign) {
-            ([], _, None) => String::new(),
-            ([], _, Some(foreign)) => {
+        let words = group.reason.words(threads.len());
+        let owner = match owner(group) {
+            None | Some((None, None)) => String::new(),
+            Some((None, Some(foreign))) => {
                 format!(" that {foreign} has, which is no thread of this process")
             }
-            ([one], 0, _) if threads.len() == 1 && owners.contains(&threads[0].tid) => {
-                format!(" that {one} has itself")
-            }
-            ([one], 0, _) => format!(" that {one} has"),
-            (named, more, _) => {
-                words = "wait for locks";
-                let more = if more == 0 {
-                    String::new()
+            Some((Some(owner), _)) => {
+                let found = report.thread(owner);
+                let named = found.map_or_else(|| owner.to_string(), |(_, thread)| labeled(thread));
+                let itself = if threads.len() == 1 && threads[0].tid == owner {
+                    " itself"
                 } else {
-                    format!(" and {more} more")
+                    ""
                 };
-                format!(" that {}{more} have", named.join(", "))
+                format!(" that {named} has{itself}")
             }
         };
         let moved = match threads.iter().filter(|thread| thread.has_moved).count() {
@@ -330,13 +321,13 @@ impl Form {
 /// Joins groups that differ only in functions that are not the user's.
 fn joined(groups: impl Iterator<Item = Group>) -> Vec<Group> {
     let mut joined: Vec<Group> = Vec::new();
-    let mut at: HashMap<(i32, Reason, Vec<String>), usize> = HashMap::new();
+    let mut at = HashMap::new();
     for group in groups {
         let own = group.frames.iter().filter(|frame| frame.own);
         let own: Vec<String> = own.map(|frame| frame.name.clone()).collect();
         let is_known = !own.is_empty();
         let index = *at
-            .entry((group.pid, group.reason, own))
+            .entry((group.pid, group.reason, owner(&group), own))
             .or_insert(joined.len());
         match joined.get_mut(index).filter(|_| is_known) {
             Some(known) => known.threads.extend(group.threads),

@@ -53,7 +53,8 @@ pub struct WaitingThread {
     pub has_moved: bool,
 }
 
-/// Threads of a process with the same stack that wait for the same reason.
+/// Threads of a process with the same stack that wait for the same reason and, if that is a lock, for the
+/// same owner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     /// Process id.
@@ -165,7 +166,7 @@ impl WaitingThread {
             lock,
             system_call: wait.and_then(|wait| Some(wait.call?.name()?.to_owned())),
             kernel_function: wait.and_then(|wait| wait.kernel_function.clone()),
-            has_moved: thread.has_moved,
+            has_moved: thread.has_moved || wait.is_some() && !thread.has_stayed,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::reason::public_name;
 use crate::capture::{Futex, SnapshotThread, Wait};
 
 /// Offset of `__owner` from the futex of a mutex of glibc (`struct __pthread_mutex_s`).
@@ -45,12 +46,17 @@ impl Lock {
         mut frames: impl Iterator<Item = (&'a str, &'a str)> + Clone,
         find: impl Fn(u32) -> Option<i32>,
     ) -> Option<Self> {
+        // The owner of the lock of one that has run since is not known.
         // Its mutexes are inside of .NET's monitors.
         if let Some(monitor) = thread.monitor {
-            return Some(Self::owned(monitor.address, Some(monitor.owner), &find));
+            let owner = Some(monitor.owner).filter(|_| thread.has_stayed);
+            return Some(Self::owned(monitor.address, owner, find));
         }
         let futex = wait.futex.as_ref()?;
-        let has = |part: &str| frames.clone().take(6).any(|(_, name)| name.contains(part));
+        let has = |start: &str| {
+            let mut called = frames.clone().take(6);
+            called.any(|(_, name)| public_name(name).starts_with(start))
+        };
         let owner = if futex.has_owner {
             futex.word(0).map(|word| word & OWNER_BITS)
         } else if has("pthread_rwlock_") {
@@ -66,7 +72,8 @@ impl Lock {
         } else {
             None
         };
-        Some(Self::owned(futex.address, owner, &find))
+        let owner = owner.filter(|_| thread.has_stayed);
+        Some(Self::owned(futex.address, owner, find))
     }
 
     fn owned(address: u64, id: Option<u32>, find: impl Fn(u32) -> Option<i32>) -> Self {
@@ -138,6 +145,7 @@ mod tests {
         };
         let mut thread = SnapshotThread::new(Pid(700), Tid(701), Activity::Runs);
         thread.monitor = monitor;
+        thread.has_stayed = true;
         // Threads 701 to 703 are 1 to 3 in their namespace.
         let find = |id: u32| (1..=3).contains(&id).then_some(700 + id as i32);
         Lock::of(&thread, &wait, frames.iter().copied(), find).unwrap()

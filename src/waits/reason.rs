@@ -51,9 +51,9 @@ pub enum Reason {
     Idle,
 }
 
-/// Parts of the names of functions, and why threads in them wait. The first one that is found decides,
+/// Starts of the names of functions, and why threads in them wait. The first one that is found decides,
 /// from the top of the stack.
-const FUNCTIONS: [(&str, Reason); 47] = [
+const FUNCTIONS: [(&str, Reason); 48] = [
     // C libraries
     ("lll_lock_wait", Reason::Lock),
     ("pthread_mutex_cond_lock", Reason::Lock),
@@ -68,6 +68,7 @@ const FUNCTIONS: [(&str, Reason); 47] = [
     ("thrd_join", Reason::Thread),
     // Its system call may be `restart_syscall` after a signal.
     ("nanosleep", Reason::Sleep),
+    ("clock_nanosleep", Reason::Sleep),
     // .NET
     ("System.Threading.Monitor.Enter", Reason::Lock),
     ("System.Threading.Monitor.TryEnter", Reason::Lock),
@@ -241,9 +242,18 @@ impl Reason {
 /// Returns the reason that the first function with a known name gives.
 fn by_name(frames: &[StackFrame]) -> Option<Reason> {
     frames.iter().find_map(|frame| {
-        let found = FUNCTIONS.iter().find(|(part, _)| frame.name.contains(part));
+        let name = public_name(&frame.name);
+        let found = FUNCTIONS.iter().find(|(start, _)| name.starts_with(start));
         found.map(|(_, reason)| *reason)
     })
+}
+
+/// Returns the name under which a function of glibc is known: `read` for `__GI___read`.
+pub(super) fn public_name(name: &str) -> &str {
+    let name = name.trim_start_matches('_');
+    name.strip_prefix("GI_")
+        .unwrap_or(name)
+        .trim_start_matches('_')
 }
 
 #[cfg(test)]

@@ -260,6 +260,9 @@ fn has_timeout(activity: &Activity) -> bool {
     }
 }
 
+/// Who has the lock of a thread: a thread, or another id.
+type Owner = Option<(Option<i32>, Option<u32>)>;
+
 /// Ids of names.
 #[derive(Default)]
 struct Names(FxHashMap<(String, String), u32>);
@@ -277,7 +280,7 @@ fn group(described: Vec<Described>) -> Vec<Group> {
     let mut names = Names::default();
     let mut same: FxHashMap<(Vec<u32>, Option<String>), usize> = FxHashMap::default();
     let mut stacks: FxHashMap<*const Frames, usize> = FxHashMap::default();
-    let mut at: FxHashMap<(i32, Reason, usize), usize> = FxHashMap::default();
+    let mut at: FxHashMap<(i32, Reason, usize, Owner), usize> = FxHashMap::default();
     let mut groups: Vec<Group> = Vec::new();
     for Described {
         pid,
@@ -293,7 +296,9 @@ fn group(described: Vec<Described>) -> Vec<Group> {
             let next = same.len();
             *same.entry((ids, truncated.clone())).or_insert(next)
         });
-        let index = *at.entry((*pid, *reason, stack_id)).or_insert(groups.len());
+        let owner = thread.lock.map(|lock| (lock.owner, lock.foreign_owner));
+        let key = (*pid, *reason, stack_id, owner);
+        let index = *at.entry(key).or_insert(groups.len());
         match groups.get_mut(index) {
             Some(group) => group.threads.push(thread.clone()),
             None => groups.push(Group {

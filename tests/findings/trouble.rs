@@ -267,8 +267,12 @@ fn tasks_that_block_threads() {
     let found = only(&saved, "sync-over-async", method, &following);
     expect_work(&saved, found, WorkKind::TaskWaits, method);
     // The runtime adds a thread for each that blocks.
-    let found = finding(&saved, "thread-pool").unwrap();
     let pool = events(&saved).thread_pool.as_ref().unwrap();
+    let Some(found) = finding(&saved, "thread-pool") else {
+        // On a busy machine, few block in this time.
+        assert!(pool.starvations + pool.blocking < 3, "{pool:#?}");
+        return;
+    };
     assert!(found.text.contains(method), "{found:#?}");
     expect_figure(found, "blocking", pool.blocking as f64);
 }
