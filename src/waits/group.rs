@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::lock::Lock;
-use super::reason::Reason;
+use super::reason::{Reason, public_name};
 use crate::capture::{Activity, SnapshotThread, Wait};
 use crate::output::label;
 use crate::output::own_code::OwnCode;
@@ -69,6 +69,9 @@ pub struct Group {
     pub truncated: Option<String>,
 }
 
+/// Starts of the names of functions of the standard libraries of C++ and Rust, which are compiled into the
+/// program.
+const STANDARD_LIBRARY: [&str; 3] = ["std::", "core::", "alloc::"];
 /// Maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 1024;
 /// Maximum number of frames of all different stacks. Those beyond it are left out.
@@ -132,13 +135,18 @@ fn frames(trace: &Trace, own: &OwnCode, stack: StackId) -> Frames {
                 truncated = Some(name);
                 continue;
             }
+            let is_standard = {
+                let name = public_name(&name);
+                let mut starts = STANDARD_LIBRARY.iter();
+                starts.any(|start| name.starts_with(start))
+            };
             let short = |name: &str| truncate(name, MAX_NAME_BYTES).to_owned();
             frames.push(StackFrame {
                 module: short(label::module(row)),
                 is_offset: label::known_name(row).is_none(),
                 name: short(&name),
                 kind: row.kind,
-                own: own.is_own(function),
+                own: own.is_own(function) && !is_standard,
                 inlined: row.inlined,
             });
         }

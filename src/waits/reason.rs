@@ -248,9 +248,10 @@ fn by_name(frames: &[StackFrame]) -> Option<Reason> {
     })
 }
 
-/// Returns the name under which a function of glibc is known: `read` for `__GI___read`.
+/// Returns the name under which a function is known: `read` for `__GI___read` of glibc, and
+/// `std::sync::Mutex>::lock` for `<std::sync::Mutex>::lock` of Rust.
 pub(super) fn public_name(name: &str) -> &str {
-    let name = name.trim_start_matches('_');
+    let name = name.trim_start_matches(['_', '<']);
     name.strip_prefix("GI_")
         .unwrap_or(name)
         .trim_start_matches('_')
