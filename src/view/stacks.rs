@@ -48,36 +48,12 @@ pub fn print_stacks(report: &StackReport, text: StackText, out: &mut impl Write)
     let form = Form {
         full: text.full || text.screen.is_none(),
     };
-    let mut head: Vec<String> = Vec::new();
-    for process in &report.processes {
-        let groups = report
-            .groups
-            .iter()
-            .filter(|group| group.pid == process.pid);
-        let name = short(&process.name);
-        let threads = count(process.threads as u64, "thread", "threads");
-        let what = counts(groups);
-        head.push(format!("{name} (pid {}): {threads}: {what}", process.pid));
-    }
-    if report.omitted_threads > 0 {
-        head.push(format!(
-            "{} more threads are left out",
-            report.omitted_threads
-        ));
-    }
-    let shown = if form.full { usize::MAX } else { MAX_DEADLOCKS };
-    for deadlock in report.deadlocks.iter().take(shown) {
-        head.extend(deadlock_lines(deadlock, report, form.full));
-    }
-    let hidden = report.deadlocks.len().saturating_sub(shown);
-    head.extend((hidden > 0).then(|| format!("... and {hidden} more deadlocks")));
-    head.extend(unknown_owners(report));
     let screen = text.screen.filter(|_| !form.full);
     let width = screen.map_or(usize::MAX, |screen| {
         screen.size.width.max(MIN_SIZE.width) - 1
     });
     let bold = text.screen.is_some_and(|screen| screen.bold);
-    let head: Vec<String> = head
+    let head: Vec<String> = head(report, form.full)
         .iter()
         .flat_map(|line| wrapped(line, screen.map(|_| width)))
         .collect();
@@ -123,6 +99,35 @@ pub fn print_stacks(report: &StackReport, text: StackText, out: &mut impl Write)
         Some(_) => Ok(()),
         None => notices::print(&report.notices, out),
     }
+}
+
+/// Returns what the processes do, and their deadlocks.
+fn head(report: &StackReport, full: bool) -> Vec<String> {
+    let mut head: Vec<String> = Vec::new();
+    for process in &report.processes {
+        let groups = report
+            .groups
+            .iter()
+            .filter(|group| group.pid == process.pid);
+        let name = short(&process.name);
+        let threads = count(process.threads as u64, "thread", "threads");
+        let what = counts(groups);
+        head.push(format!("{name} (pid {}): {threads}: {what}", process.pid));
+    }
+    if report.omitted_threads > 0 {
+        head.push(format!(
+            "{} more threads are left out",
+            report.omitted_threads
+        ));
+    }
+    let shown = if full { usize::MAX } else { MAX_DEADLOCKS };
+    for deadlock in report.deadlocks.iter().take(shown) {
+        head.extend(deadlock_lines(deadlock, report, full));
+    }
+    let hidden = report.deadlocks.len().saturating_sub(shown);
+    head.extend((hidden > 0).then(|| format!("... and {hidden} more deadlocks")));
+    head.extend(unknown_owners(report));
+    head
 }
 
 /// Breaks a line between words.

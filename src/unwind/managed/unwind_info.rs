@@ -78,6 +78,17 @@ impl UnwindInfo {
     /// Returns the rule at an offset from the function's start, outside epilogues.
     #[must_use]
     pub(super) fn rule_at(&self, offset: u64) -> Option<UnwindRule> {
+        self.rule(offset, true)
+    }
+
+    /// Returns the rule at an offset from the function's start if rbp is unknown.
+    ///
+    /// It is wrong for a function that allocates on the stack after its prologue.
+    pub(super) fn rule_by_stack_pointer(&self, offset: u64) -> Option<UnwindRule> {
+        self.rule(offset, false)
+    }
+
+    fn rule(&self, offset: u64, by_frame_pointer: bool) -> Option<UnwindRule> {
         let (mut base, mut above) = (Base::Rsp, 0_i64);
         let mut saved_rbp = None;
         for operation in self.operations() {
@@ -93,10 +104,10 @@ impl UnwindInfo {
                     above += 8;
                 }
                 UnwindCode::Allocate(bytes) => above += i64::from(bytes),
-                UnwindCode::SetFramePointer(offset) => {
+                UnwindCode::SetFramePointer(offset) if by_frame_pointer => {
                     (base, above) = (Base::Rbp, -i64::from(offset))
                 }
-                UnwindCode::Save => {}
+                UnwindCode::SetFramePointer(_) | UnwindCode::Save => {}
             }
         }
         let cfa = above + 8;
@@ -106,31 +117,6 @@ impl UnwindInfo {
             Some((_, saved)) => UnwindRule::new(base, cfa, Some(saved - cfa)),
             None => UnwindRule::new(base, cfa, None),
         }
-    }
-
-    /// Returns the rule at an offset from the function's start if rbp is unknown.
-    ///
-    /// It is wrong for a function that allocates on the stack after its prologue.
-    pub(super) fn rule_by_stack_pointer(&self, offset: u64) -> Option<UnwindRule> {
-        let (mut above, mut saved_rbp) = (0_i64, None);
-        for operation in self.operations() {
-            let (end, operation) = operation?;
-            if u64::from(end) > offset {
-                continue;
-            }
-            match operation {
-                UnwindCode::Push(register) => {
-                    if register == RBP {
-                        saved_rbp = Some(above);
-                    }
-                    above += 8;
-                }
-                UnwindCode::Allocate(bytes) => above += i64::from(bytes),
-                UnwindCode::SetFramePointer(_) | UnwindCode::Save => {}
-            }
-        }
-        let cfa = above + 8;
-        UnwindRule::new(Base::Rsp, cfa, saved_rbp.map(|saved| saved - cfa))
     }
 
     /// Returns each operation with the end offset of its instruction, or `None` for an unknown one.

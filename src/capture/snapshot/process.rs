@@ -1,0 +1,178 @@
+//! What a snapshot reads of one process: stacks, locks and files of its threads.
+
+use std::cell::Cell;
+
+use perfcollect_symbols::process::{parse_all_maps, read_maps};
+use rustc_hash::FxHashMap;
+
+use super::{Activity, SnapshotThread};
+use crate::dotnet::{Monitor, PrivateMemory};
+use crate::machine::{
+    self, Blocked, Descriptors, NotBlocked, Resource, SchedulerState, new_namespace_threads,
+    time_slices,
+};
+use crate::trace::{Pid, Tid};
+
+/// Size of the part of a stack that is read at first: reading holds a lock of the process for a moment.
+pub(super) const MIN_STACK_BYTES: u64 = 64 << 10;
+/// Maximum size if its frames need more.
+const MAX_STACK_BYTES: u64 = 8 << 20;
+/// Size that is read of all stacks, about. When most of it is used, less of each is read.
+const STACK_BUDGET: u64 = 1 << 30;
+/// Part of the budget that one stack may take.
+const BUDGET_SHARE: u64 = 16;
+/// How often a thread is read again that has run meanwhile.
+const MAX_READS: u32 = 4;
+
+/// The part of a stack that a thread uses.
+struct Stacks {
+    /// Ranges of memory that belongs to no file, by their start.
+    memory: Vec<(u64, u64)>,
+}
+
+impl Stacks {
+    fn of(pid: Pid) -> Self {
+        let maps = read_maps(pid.0).unwrap_or_default();
+        let memory = parse_all_maps(&maps).filter(|line| line.inode == 0);
+        Self {
+            memory: memory.map(|line| (line.start, line.end)).collect(),
+        }
+    }
+
+    /// Returns the end of the memory with a stack pointer.
+    fn end(&self, sp: u64) -> Option<u64> {
+        let after = self.memory.partition_point(|(start, _)| *start <= sp);
+        let (_, end) = self.memory.get(after.checked_sub(1)?)?;
+        (sp < *end).then_some(*end)
+    }
+}
+
+/// What is read once for a process.
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    /// Its threads by their ids in its pid namespace, and these ids by thread.
+    threads: FxHashMap<Tid, Tid>,
+    pub(super) namespace_tids: FxHashMap<Tid, Tid>,
+    is_dotnet: bool,
+    pub(super) memory: Option<PrivateMemory>,
+    stacks: Stacks,
+    pub(super) descriptors: Descriptors,
+    stack_budget: Cell<u64>,
+}
+
+/// A thread that waits, and its stack.
+pub(super) struct Read {
+    pub(super) blocked: Blocked,
+    pub(super) stack: Vec<u8>,
+    pub(super) has_moved: bool,
+    pub(super) time_slices: Option<u64>,
+}
+
+impl Process {
+    pub(super) fn of(pid: Pid, is_dotnet: bool) -> Self {
+        // The files of a main thread that has ended are empty.
+        let reader = match SchedulerState::of(pid, Tid(pid.0)) {
+            Some(SchedulerState::Ended) => living_thread(pid),
+            _ => pid,
+        };
+        let threads = new_namespace_threads(pid, &FxHashMap::default());
+        Self {
+            pid,
+            is_dotnet,
+            namespace_tids: threads.iter().map(|&(id, tid)| (tid, id)).collect(),
+            threads: threads.into_iter().collect(),
+            memory: PrivateMemory::open(reader),
+            stacks: Stacks::of(pid),
+            descriptors: Descriptors::of(reader),
+            stack_budget: Cell::new(STACK_BUDGET),
+        }
+    }
+
+    /// Reads the stack of a thread that waits.
+    pub(super) fn read(&self, tid: Tid, limit: u64) -> Result<Read, NotBlocked> {
+        let mut last = None;
+        for _ in 0..MAX_READS {
+            let before = time_slices(self.pid, tid);
+            let blocked = Blocked::of(self.pid, tid)?;
+            let stack = self.stack(blocked.sp, limit);
+            let time_slices = time_slices(self.pid, tid);
+            let read = last.insert(Read {
+                blocked,
+                stack,
+                has_moved: before != time_slices,
+                time_slices,
+            });
+            if !read.has_moved {
+                break;
+            }
+        }
+        last.ok_or(NotBlocked::Runs)
+    }
+
+    /// Returns the monitor that a thread may wait for.
+    pub(super) fn monitor(&self, tid: Tid, read: &Read) -> Option<Monitor> {
+        let resource = read.blocked.call?.resource();
+        let is_futex = matches!(resource, Resource::Futex { .. });
+        let memory = self
+            .memory
+            .as_ref()
+            .filter(|_| is_futex && self.is_dotnet)?;
+        Monitor::on_stack(&read.stack, memory, |owner| self.is_other(owner, tid))
+    }
+
+    /// Returns whether an id in the pid namespace of the process is that of another thread.
+    fn is_other(&self, id: u32, tid: Tid) -> bool {
+        let other = i32::try_from(id).ok();
+        let other = other.and_then(|id| self.threads.get(&Tid(id)));
+        other.is_some_and(|other| *other != tid)
+    }
+
+    /// Reads the locks that threads wait for again, and finds which threads have not run since.
+    ///
+    /// Without that, threads that take turns with their locks would look like a deadlock.
+    pub(super) fn confirm(&self, threads: &mut [SnapshotThread]) {
+        let Some(memory) = &self.memory else {
+            return;
+        };
+        for thread in &mut *threads {
+            if let Activity::Waits(wait) = &mut thread.activity {
+                wait.refresh(memory);
+            }
+            let monitor = thread.monitor.map(|monitor| monitor.address);
+            thread.monitor = monitor.and_then(|address| {
+                Monitor::at(address, memory, |owner| self.is_other(owner, thread.tid))
+            });
+        }
+        for thread in threads {
+            let slices = thread.time_slices;
+            thread.has_stayed = !thread.has_moved
+                && slices.is_some()
+                && slices == time_slices(self.pid, thread.tid);
+        }
+    }
+
+    fn stack(&self, sp: u64, limit: u64) -> Vec<u8> {
+        let end = self.stacks.end(sp);
+        let range = end.map(|end| sp..end.min(sp.saturating_add(limit)));
+        let copied = self.memory.as_ref().zip(range);
+        let copied = copied.map(|(memory, range)| memory.copy(range));
+        let copied = copied.unwrap_or_default();
+        let left = self.stack_budget.get();
+        self.stack_budget
+            .set(left.saturating_sub(copied.len() as u64));
+        copied
+    }
+
+    /// Returns how much of a stack may be read if its frames need that much.
+    pub(super) fn larger_limit(&self) -> u64 {
+        (self.stack_budget.get() / BUDGET_SHARE).clamp(MIN_STACK_BYTES, MAX_STACK_BYTES)
+    }
+}
+
+/// Returns the id of a thread that has not ended, or else that of its process.
+fn living_thread(pid: Pid) -> Pid {
+    let threads = machine::threads([pid]).into_iter();
+    let mut living =
+        threads.filter(|tid| SchedulerState::of(pid, *tid) != Some(SchedulerState::Ended));
+    living.next().map_or(pid, |tid| Pid(tid.0))
+}
