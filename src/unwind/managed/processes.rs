@@ -19,8 +19,11 @@ use crate::trace::{
 
 /// Maximum number of open processes. When there are more, one is closed and attached again later.
 const MAX_PROCESSES: usize = 1024;
-/// Time until perfcollect retries a process without a readable runtime.
-const RETRY_NS: u64 = 1_000_000_000;
+/// Time until perfcollect first retries a process without a readable runtime. The runtime may be about
+/// to start, and optimized methods may replace the first ones soon.
+const FIRST_RETRY_NS: u64 = 1_000_000;
+/// Maximum time between retries. It doubles from the first one.
+const MAX_RETRY_NS: u64 = 1_000_000_000;
 /// Maximum number of processes that notices about unreadable memory count.
 const MAX_UNREADABLE: usize = 4096;
 
@@ -36,8 +39,29 @@ pub(super) struct Processes {
 enum Process {
     /// Boxed because it is large, and most processes have no runtime.
     Dotnet(Box<Runtime>),
-    /// A process without a readable runtime. perfcollect retries it at this time.
-    Other(Nanos),
+    /// A process without a readable runtime.
+    Other(Retry),
+}
+
+/// When perfcollect retries a process without a readable runtime.
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    at: Nanos,
+    /// Nanoseconds between the retry and the attempt before.
+    wait: u64,
+}
+
+impl Retry {
+    /// Returns the retry after a failure at a time.
+    fn after(failure: Nanos, previous: Option<Self>) -> Self {
+        let wait = previous.map_or(FIRST_RETRY_NS, |retry| {
+            retry.wait.saturating_mul(2).min(MAX_RETRY_NS)
+        });
+        Self {
+            at: Nanos(failure.0.saturating_add(wait)),
+            wait,
+        }
+    }
 }
 
 impl Processes {
@@ -110,12 +134,12 @@ impl Processes {
 
     /// Attaches to the runtime of a process unless a previous result is still valid.
     fn ensure_attached(&mut self, process: &SampledProcess<'_>, met: &mut Met) {
-        let retry = match self.runtimes.get(&process.process) {
-            Some(Process::Dotnet(_)) => false,
-            Some(Process::Other(retry_at)) => process.time >= *retry_at,
-            None => true,
+        let previous = match self.runtimes.get(&process.process) {
+            Some(Process::Dotnet(_)) => return,
+            Some(Process::Other(retry)) => Some(*retry),
+            None => None,
         };
-        if retry {
+        if previous.is_none_or(|retry| process.time >= retry.at) {
             if self.runtimes.len() >= MAX_PROCESSES
                 && let Some(&any) = self.runtimes.keys().next()
             {
@@ -124,7 +148,7 @@ impl Processes {
             let entry = match self.attach(process, met) {
                 Some(runtime) => Process::Dotnet(Box::new(runtime)),
                 None if process.is_preview => return,
-                None => Process::Other(Nanos(process.time.0.saturating_add(RETRY_NS))),
+                None => Process::Other(Retry::after(process.time, previous)),
             };
             self.runtimes.insert(process.process, entry);
         }
@@ -281,6 +305,18 @@ mod tests {
         assert_eq!(processes.note(starting, Ok(7)), Some(7));
         let rest: Vec<_> = processes.notices().collect();
         assert_eq!(rest, notices[1..]);
+    }
+
+    #[test]
+    fn retries_soon_and_then_less_often() {
+        let (mut retry, mut times) = (None, Vec::new());
+        for _ in 0..12 {
+            let next = Retry::after(retry.map_or(Nanos(0), |retry: Retry| retry.at), retry);
+            times.push(next.at.0 / FIRST_RETRY_NS);
+            retry = Some(next);
+        }
+        assert_eq!(times[..4], [1, 3, 7, 15]);
+        assert_eq!(times[11] - times[10], 1000);
     }
 
     /// Attaches to this process as if it had mapped an unreadable file, and JIT memory.
