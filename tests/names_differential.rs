@@ -171,19 +171,23 @@ fn names_and_inlined_functions_are_those_of_other_tools() {
 /// Accepts any name that the kernel has for the function.
 fn compare_kernel(frames: &BTreeMap<u64, (String, String)>, tally: &mut Tally) {
     let kernel = kernel::Kallsyms::read();
-    let (mut aliases, mut gone) = (0, 0);
+    let (mut aliases, mut gone, mut unlisted) = (0, 0, 0);
     for (&address, (ours, module)) in frames {
         let theirs = kernel.at(address, module);
         match theirs.iter().position(|name| shown(name) == *ours) {
             Some(place) => aliases += usize::from(place > 0),
             None if kernel.is_gone(ours, module) => gone += 1,
+            None if kernel.is_unlisted(address, module) && *ours == format!("{address:#x}") => {
+                unlisted += 1;
+            }
             None => tally.unexplained.push(format!(
                 "kallsyms {module} {address:#x}: ours {ours}, theirs {theirs:?}"
             )),
         }
     }
     println!(
-        "{} addresses of the kernel, {aliases} with another name than the first of several, {gone} of BPF programs that are gone",
+        "{} addresses of the kernel, {aliases} with another name than the first of several, {gone} of BPF programs that are gone, \
+         {unlisted} of code that is in no list",
         frames.len()
     );
     assert!(frames.len() > 50);

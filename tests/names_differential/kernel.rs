@@ -34,6 +34,13 @@ impl Kallsyms {
         last.map_or(&[], |(_, names)| names)
     }
 
+    /// Returns whether an address is behind the code of the kernel, and no module or BPF program in the list
+    /// has it: a filter of system calls (seccomp) has no name.
+    pub(crate) fn is_unlisted(&self, address: u64, module: &str) -> bool {
+        let end = |names: &[String]| names.iter().any(|name| name == "_einittext");
+        module == "vmlinux" && end(self.at(address, module))
+    }
+
     /// Returns whether this BPF program has been unloaded since it was sampled.
     pub(crate) fn is_gone(&self, name: &str, module: &str) -> bool {
         let mut loaded = self
