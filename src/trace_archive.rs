@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::output::archive::{FOLDED, FOLDER_SUFFIX, SUMMARY};
+use crate::output::archive::{FOLDED, FOLDER_SUFFIX, SUMMARY, THREADS};
 use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
 use crate::regular_file;
@@ -20,6 +20,9 @@ const MAX_SUMMARY_BYTES: u64 = 16 << 20;
 
 /// Limit of the values in the summary: a row takes more memory than the three bytes that it may have.
 const MAX_SUMMARY_VALUES: usize = 1 << 19;
+
+/// Limit of the threads: 131 072 frames have some 40 MB.
+const MAX_THREADS_BYTES: u64 = 64 << 20;
 
 /// Limit of the folded stacks, in bytes: a capture of a minute with 120 000 samples has 120 MB. They are
 /// read line by line, so this bounds time, not memory.
@@ -90,6 +93,9 @@ pub enum TraceArchiveError {
     /// The summary is malformed.
     #[error("{SUMMARY} in the trace is corrupt: {0}")]
     Summary(#[source] serde_json::Error),
+    /// The threads are malformed.
+    #[error("{THREADS} in the trace is corrupt: {0}")]
+    Threads(#[source] serde_json::Error),
     /// A newer perfcollect wrote the trace.
     #[error(
         "the trace has format {found}, this perfcollect reads formats up to {FORMAT_VERSION}: use a newer one"
@@ -152,6 +158,28 @@ impl TraceArchive {
         let packed = found.map_or(0, |entry| self.zip.packed_size(entry));
         let limit = plausible_bytes(packed, MAX_FOLDED_BYTES);
         Ok((self.entry(FOLDED, limit)?, limit))
+    }
+
+    /// Reads the JSON of the threads when the capture ended, if the trace has it.
+    pub(crate) fn threads(&self) -> Result<Option<Vec<u8>>, TraceArchiveError> {
+        let mut entry = match self.entry(THREADS, MAX_THREADS_BYTES) {
+            Err(TraceArchiveError::Missing { .. }) => return Ok(None),
+            entry => entry?,
+        };
+        let mut json = Vec::new();
+        let read = entry.read_to_end(&mut json);
+        let error = |source| TraceArchiveError::Entry {
+            entry: THREADS,
+            source,
+        };
+        read.map_err(error)?;
+        match json.len() as u64 > MAX_THREADS_BYTES {
+            true => Err(TraceArchiveError::TooLarge {
+                entry: THREADS,
+                limit: MAX_THREADS_BYTES,
+            }),
+            false => Ok(Some(json)),
+        }
     }
 
     /// Reads the summary.

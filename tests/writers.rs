@@ -35,6 +35,7 @@ struct Written {
 fn archive_bytes(trace: &Trace, summary: &Summary) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
     let contents = Contents {
+        threads: None,
         summary,
         pictures: &StackViews::new(trace, NameStyle::Full, "test"),
         name: "test",

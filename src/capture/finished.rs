@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use super::command::CommandEnd;
 use super::error::CaptureError;
 use super::notable::notable_losses;
+use super::snapshot::Snapshot;
 use crate::machine::Machine;
 use crate::perf::Granted;
 use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
@@ -116,9 +117,16 @@ pub struct StoppedCapture {
     pub(super) granted: Granted,
     pub(super) end: End,
     pub(super) notices: Vec<Notice>,
+    pub(super) snapshot: Option<Box<Snapshot>>,
 }
 
 impl StoppedCapture {
+    /// Takes the threads of the target when the capture ended. `None` if it has none, or is the whole
+    /// machine.
+    pub fn take_snapshot(&mut self) -> Option<Snapshot> {
+        self.snapshot.take().map(|snapshot| *snapshot)
+    }
+
     /// Returns the reason why the capture ended.
     #[must_use]
     pub fn end(&self) -> End {

@@ -20,6 +20,7 @@ use super::priority::Priority;
 use super::sample_rate::SampleRate;
 use super::session_starts::SessionChoice;
 use super::signals::Signals;
+use super::snapshot;
 use super::target::Target;
 use super::weight::Weight;
 use super::{MAX_TARGET_CHARS, process_limits, usage};
@@ -43,6 +44,8 @@ pub struct CaptureRequest {
     pub sampling: SamplingRequest,
     /// Whether to sample CPUs. Without samples, the capture only follows processes.
     pub samples: bool,
+    /// Whether to read what the threads of named processes do when the capture ends.
+    pub threads: bool,
     /// Limit on the size of its files and of the trace.
     pub disk: DiskBudget,
     /// Searches debug files for unwind information.
@@ -214,6 +217,13 @@ pub fn run(
     let ended = perf::now();
     let pressure = waits.end(&engine.processes());
     drop(priority);
+    // All processes of the machine have too many.
+    let named = match request.target {
+        Target::Pids(_) | Target::Command(_) if request.threads => engine.processes(),
+        _ => Vec::new(),
+    };
+    let snapshot =
+        (!named.is_empty()).then(|| snapshot::at_end(named, &request.symbolizer, signals));
     session.drain_all(|time, record| engine.record(time, &record));
     engine.finish_sessions(|| signals.pending());
     if end != End::Signal && signals.pending() {
@@ -260,6 +270,7 @@ pub fn run(
         granted,
         end,
         notices,
+        snapshot: snapshot.flatten().map(Box::new),
     })
 }
 

@@ -79,6 +79,7 @@ fn play(parameters: Parameters) -> Replayed {
     engine.tick(end, replay.malformed(), replay.late());
     let (spooled, machine) = engine.finish(end);
     let stopped = StoppedCapture {
+        snapshot: None,
         spooled,
         machine,
         info: CaptureInfo::default(),

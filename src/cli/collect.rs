@@ -127,12 +127,13 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         }
         reporter.progress(&progress);
     });
-    let stopped = stopped.inspect_err(|_| {
+    let mut stopped = stopped.inspect_err(|_| {
         // The capture has not started: its files are empty.
         let _ = working.remove();
     })?;
     reporter.end();
     reporter.say(&format!("{STOPPED} ({}).", stopped.end()));
+    let snapshot = stopped.take_snapshot();
     let restricted_later = match options.names.download() {
         true => "after the downloads".into(),
         false => sandbox::enter(&[name], &[]),
@@ -149,7 +150,8 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
     if capture.raw_trace.samples.is_empty() {
         let why = why_no_samples(&capture, &request);
         // The settings of the runtime are always there, so only requested providers count.
-        if !providers.iter().any(|name| capture.events.has_any_of(name)) {
+        let has_events = providers.iter().any(|name| capture.events.has_any_of(name));
+        if !has_events && snapshot.is_none() {
             let _ = working.remove();
             return Err(match request.samples {
                 true => CollectError::NoSamples(why),
@@ -157,7 +159,10 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
             });
         }
         if request.samples {
-            let what = format!("there are no samples, only events: {why}");
+            let what = match has_events {
+                true => format!("there are no samples, only events: {why}"),
+                false => "there are no samples, only what the threads waited for at the end".into(),
+            };
             capture
                 .notices
                 .push(Notice::new(NoticeKind::NoSamples, what, ""));
@@ -182,7 +187,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         End::Command(end) => Some(end.exit_status()),
         _ => None,
     };
-    let status = wanted.make(capture, &signals)?;
+    let status = wanted.make(capture, snapshot, &signals)?;
     Ok(of_command.unwrap_or(status))
 }
 
@@ -211,6 +216,8 @@ fn request(
             None => sampling,
         },
         samples: plan.samples,
+        // `top` shows only what runs.
+        threads: plan.samples && !options.summary_only,
         disk,
         symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),
         limit: options.collectsec,

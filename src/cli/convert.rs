@@ -18,6 +18,7 @@ use super::trace_files::Paths;
 use crate::capture::{self, Signals};
 use crate::event_trace;
 use crate::perf_data::{self, Source};
+use crate::trace_archive::TraceArchive;
 
 pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     let signals = Arc::new(Signals::install().map_err(ConvertError::Signals)?);
@@ -86,7 +87,8 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     if let Some(export) = export {
         let trace = match opened? {
             Source::Trace(file) => {
-                let (mut trace, _) = convert_trace::read(options, file, &reporter, &signals)?;
+                let archive = TraceArchive::from_file(&source.recording, file)?;
+                let (mut trace, _) = convert_trace::read(options, &archive, &reporter, &signals)?;
                 if export.shows_events() {
                     trace.events = convert_trace::events(&source.recording)?;
                 }
@@ -105,7 +107,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         Source::Recording(opened) => {
             let (capture, _siblings) = request.capture(*opened, &mut reporter)?;
             let wanted = outputs(&reporter, options.names.download());
-            wanted.make(capture, &signals)?;
+            wanted.make(capture, None, &signals)?;
             Ok(())
         }
         Source::Text(text) => {

@@ -24,7 +24,9 @@ pub(super) fn run(
 ) -> Result<(), ConvertError> {
     let path = &options.source.recording;
     let reporter = Reporter::new(options.results.quiet || options.results.json);
-    let (mut trace, summary) = read(options, file, &reporter, signals)?;
+    let archive = TraceArchive::from_file(path, file)?;
+    let threads = archive.threads()?;
+    let (mut trace, summary) = read(options, &archive, &reporter, signals)?;
     trace.events = self::events(path)?;
     trace.quality.notices.push(notice(path, &summary, &trace));
     let wanted = OutputRequest {
@@ -40,19 +42,19 @@ pub(super) fn run(
     };
     let end = summary.info.end.clone();
     let about = (&*end, 0, Runtimes::default());
-    let written = wanted.write_with(&trace, || summary.of_same_samples(&trace), about, signals)?;
+    let summary = || summary.of_same_samples(&trace);
+    let written = wanted.write_with(&trace, summary, threads.as_deref(), about, signals)?;
     Ok(wanted.print(&written)?)
 }
 
 /// Reads the samples of a trace.
 pub(super) fn read(
     options: &ConvertOptions,
-    file: File,
+    archive: &TraceArchive,
     reporter: &Reporter,
     signals: &Signals,
 ) -> Result<(Trace, Summary), ConvertError> {
     let path = &options.source.recording;
-    let archive = TraceArchive::from_file(path, file)?;
     let summary = archive.summary()?;
     let is_chosen = |event: &String| *event == summary.info.event;
     if summary.samples == 0 || !options.event.as_ref().is_none_or(is_chosen) {
@@ -66,7 +68,7 @@ pub(super) fn read(
     }
     let cancel = || signals.pending();
     let written = reporter.during("Reading the trace", &|| None, || {
-        perf_text::read_written(&archive, &summary, &cancel)
+        perf_text::read_written(archive, &summary, &cancel)
     });
     if signals.pending() {
         return Err(ConvertError::Stopped);

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use super::OneLine;
 use super::arguments::OutputOptions;
@@ -14,10 +15,10 @@ use super::sandbox;
 use super::screen;
 use super::trace_files::{Paths, stopped};
 use super::write_error::WriteError;
-use crate::capture::{Capture, Signals};
+use crate::capture::{Capture, Signals, Snapshot};
 use crate::findings;
 use crate::output::StackViews;
-use crate::output::archive::Contents;
+use crate::output::archive::{ArchiveError, Contents};
 use crate::output::file::OutputError;
 use crate::output::sanitize::{json_text, shell_word};
 use crate::output::spool_file::recover_command;
@@ -27,6 +28,7 @@ use crate::symbolize::{self, Cancelled};
 use crate::trace::{Quality, Trace};
 use crate::view::more::More;
 use crate::view::{self, report};
+use crate::waits::{self, StackReport};
 
 /// Exit status of a trace that lacks what was asked for.
 const POORER: u8 = 3;
@@ -63,15 +65,29 @@ pub(super) struct OutputRequest<'a> {
 impl OutputRequest<'_> {
     /// Symbolizes the capture, writes its files and removes the spool. If writing fails, the spool stays.
     /// Returns the exit status.
-    pub(super) fn make(&self, mut capture: Capture, signals: &Signals) -> Result<u8, WriteError> {
+    pub(super) fn make(
+        &self,
+        mut capture: Capture,
+        snapshot: Option<Snapshot>,
+        signals: &Signals,
+    ) -> Result<u8, WriteError> {
         let end = capture.end.to_string();
         let spool_bytes = capture.raw_trace.bytes;
         let runtimes = Runtimes::of(&capture);
         let unwritten = std::mem::take(&mut capture.unwritten);
         let trace = self.symbolized(capture, signals);
         let trace = trace.map_err(|error| self.kept(error, &unwritten))?;
+        let threads = snapshot.map(|snapshot| self.threads(snapshot, signals));
+        let threads = threads
+            .transpose()
+            .map_err(|error| self.kept(error, &unwritten))?;
+        let about = (&*end, spool_bytes, runtimes);
+        let summary = || summary_of(&trace, threads.as_ref());
+        let json = threads.as_ref().map(serde_json::to_vec_pretty);
+        let json = json.transpose().map_err(ArchiveError::Threads);
+        let json = json.map_err(|error| self.kept(error.into(), &unwritten))?;
         let written = self
-            .write(&trace, (&end, spool_bytes, runtimes), signals)
+            .write_with(&trace, summary, json.as_deref(), about, signals)
             .map_err(|error| self.kept(error, &unwritten))?;
         // `stop` prints what was printed when the spool is gone.
         let printed = self.print(&written);
@@ -93,7 +109,7 @@ impl OutputRequest<'_> {
             let _ = working.remove();
         }
         let mut text = Vec::new();
-        json(&summary_of(&trace), &mut text)
+        json(&summary_of(&trace, None), &mut text)
             .and_then(|()| super::print(&text))
             .map_err(WriteError::Print)
     }
@@ -126,14 +142,28 @@ impl OutputRequest<'_> {
         about: (&str, u64, Runtimes),
         signals: &Signals,
     ) -> Result<SavedTrace, WriteError> {
-        self.write_with(trace, || summary_of(trace), about, signals)
+        self.write_with(trace, || summary_of(trace, None), None, about, signals)
     }
 
-    /// Writes the files of a trace with a summary.
+    /// Names the functions on the stacks of threads.
+    fn threads(&self, snapshot: Snapshot, signals: &Signals) -> Result<StackReport, WriteError> {
+        let Snapshot {
+            capture,
+            threads,
+            omitted,
+            ..
+        } = snapshot;
+        let trace = symbolize::symbolize(capture, &self.naming, &|| stopped(signals));
+        let trace = trace.map_err(|Cancelled| WriteError::Stopped)?;
+        Ok(StackReport::new(&threads, omitted, &trace))
+    }
+
+    /// Writes the files of a trace with a summary, and with the JSON of the threads at its end.
     pub(super) fn write_with(
         &self,
         trace: &Trace,
         summary: impl FnOnce() -> Summary,
+        threads: Option<&[u8]>,
         (end, spool_bytes, runtimes): (&str, u64, Runtimes),
         signals: &Signals,
     ) -> Result<SavedTrace, WriteError> {
@@ -147,6 +177,7 @@ impl OutputRequest<'_> {
             })
         });
         let contents = Contents {
+            threads,
             summary: &summary,
             pictures: &pictures,
             name: &paths.name,
@@ -217,7 +248,7 @@ impl OutputRequest<'_> {
         }
         report::findings(summary, more, text)?;
         report::summary(summary, text)?;
-        if !summary.has_only_events() {
+        if !summary.lacks_samples() {
             report::shares(summary, TOP_METHODS, text)?;
             report::methods(summary, TOP_METHODS, false, text)?;
         }
@@ -250,8 +281,10 @@ impl OutputRequest<'_> {
     }
 }
 
-fn summary_of(trace: &Trace) -> Summary {
+fn summary_of(trace: &Trace, threads: Option<&StackReport>) -> Summary {
     let mut summary = Summary::new(trace);
+    let length = Duration::from_secs_f64(summary.info.seconds().max(0.0));
+    summary.blocked = threads.map(|threads| waits::summarize(threads, length));
     summary.findings = findings::find(&summary);
     summary
 }

@@ -77,6 +77,6 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         beside_command: false,
         settings: &LogLines::default(),
     };
-    wanted.make(capture, &signals)?;
+    wanted.make(capture, None, &signals)?;
     Ok(())
 }

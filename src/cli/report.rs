@@ -11,7 +11,7 @@ use super::opened::{self, OpenError};
 use super::screen;
 use super::selection_options::SelectionOptions;
 use super::table_options::TableOptions;
-use crate::view::{self, ReportKind, Rows, ViewError};
+use crate::view::{self, ReportKind, Rows, StackText, TableFormat, ViewError};
 
 /// Print a table of a trace: as text, JSON, Markdown or CSV.
 ///
@@ -29,7 +29,8 @@ pub(super) struct ReportOptions {
     ///
     /// findings: what is remarkable, most costly first. summary: origin, quality and losses; as JSON all of summary.json.
     /// own: your code, with the libraries it calls. cpu: methods by their own CPU time. calltree: callers and callees. processes,
-    /// threads, modules, syscalls: CPU time by each. gc, jit, exceptions, contention (waits for locks), alloc (needs a
+    /// threads, modules, syscalls: CPU time by each. blocked: the stacks of all threads when the capture ended, and what they
+    /// waited for. gc, jit, exceptions, contention (waits for locks), alloc (needs a
     /// capture with -gconly), thread-pool. events: what .NET processes sent, by kind. event-losses: how much of it was
     /// lost. quality: notices about the capture.
     #[arg(
@@ -46,7 +47,7 @@ pub(super) struct ReportOptions {
     /// Maximum number of rows [default: all that summary.json has]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// With -kind cpu: each function without a name in a row; with -kind threads: each thread
+    /// With -kind cpu: each function without a name in a row; with -kind threads: each thread; with -kind blocked: all stacks whole
     #[arg(long)]
     full: bool,
     #[command(flatten)]
@@ -63,7 +64,15 @@ pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
     let screen = screen::of(io::stdout()).filter(|_| !options.full);
     let width = screen.map(|screen| screen.size.width);
     let format = options.table.format();
-    let lacks = view::print_table(&trace, options.kind, format, rows, width, &mut text)?;
+    let form = StackText {
+        screen,
+        full: options.full,
+    };
+    let is_text = options.kind == ReportKind::Blocked && format == TableFormat::Text;
+    let lacks = match is_text && view::print_blocked(&trace, form, &mut text)? {
+        true => None,
+        false => view::print_table(&trace, options.kind, format, rows, width, &mut text)?,
+    };
     super::print(&text).map_err(ViewError::Print)?;
     if let Some(lacks) = lacks {
         eprintln!("{}", OneLine(&lacks));

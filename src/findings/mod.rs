@@ -4,6 +4,7 @@
 //! A rule reads the summary only, so that each number of a finding is in `summary.json`, and the
 //! findings of a trace can be found again later. It is silent below its threshold.
 
+mod blocked;
 mod contention;
 mod cpu_pressure;
 mod cpu_use;
@@ -30,7 +31,8 @@ const MAX_SAME: usize = 3;
 /// A rule: the findings that follow from a summary.
 type Rule = fn(&Scene<'_>) -> Vec<Finding>;
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
+    blocked::find,
     cpu_use::find,
     cpu_pressure::find,
     gc::find,

@@ -1,6 +1,7 @@
 use super::*;
 use crate::output::summary::{
-    ProcessSummary, ProgramSummary, RuntimeSummary, Share, Work, WorkKind, WorkMethod,
+    BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, ProcessSummary, ProgramSummary,
+    RuntimeSummary, Share, Work, WorkKind, WorkMethod,
 };
 use crate::trace::{CpuPressure, ProcessWaits, Trace};
 
@@ -270,4 +271,87 @@ fn the_method_behind_work_is_named_once() {
     let thrown = found.iter().find(|found| found.rule == "exceptions");
     let text = &thrown.unwrap().text;
     assert_eq!(text.matches("of it by Shop.Validate").count(), 1, "{text}");
+}
+
+/// A process with four threads, of which so many do each of these.
+fn blocked(groups: &[(&str, u64, f64)]) -> Summary {
+    let count = |reason: &str| {
+        let of_reason = groups.iter().filter(|(name, ..)| *name == reason);
+        of_reason.map(|(_, threads, _)| threads).sum()
+    };
+    let mut summary = summary(0.0, 0, Work::default());
+    let rows = groups.iter().map(|&(reason, threads, since)| BlockedGroup {
+        pid: 7,
+        reason: reason.into(),
+        words: "wait".into(),
+        threads,
+        method: format!("Shop.{reason}(int)"),
+        since_s: Some([0.0, since]),
+        ..BlockedGroup::default()
+    });
+    summary.blocked = Some(BlockedSummary {
+        processes: vec![BlockedProcess {
+            pid: 7,
+            name: "Shop".into(),
+            threads: groups.iter().map(|(_, threads, _)| threads).sum(),
+            running: count("runs"),
+            locked: count("lock"),
+            ..BlockedProcess::default()
+        }],
+        groups: rows.collect(),
+        ..BlockedSummary::default()
+    });
+    summary
+}
+
+#[test]
+fn a_process_that_hardly_runs_is_found_with_what_it_waits_for() {
+    let found = find(&blocked(&[("io", 3, 20.0), ("idle", 4, 20.0)]));
+    let [waiting] = &found[..] else {
+        panic!("{found:?}");
+    };
+    let text = "Shop (pid 7) hardly ran (0.00 CPUs): all 7 threads wait: 3 threads wait in Shop.io, for 20 s";
+    assert_eq!(waiting.text, text);
+    assert_eq!(rules(&blocked(&[("idle", 4, 20.0)])), ["waiting"]);
+    for busy in [
+        blocked(&[("io", 3, 20.0), ("runs", 1, 0.0)]),
+        blocked(&[("child", 1, 20.0)]),
+    ] {
+        assert_eq!(rules(&busy), [""; 0]);
+    }
+    let mut busy = blocked(&[("io", 3, 20.0)]);
+    (busy.samples, busy.cpu_ms) = (250, 250.0);
+    (busy.processes[0].samples, busy.processes[0].cpu_ms) = (250, 250.0);
+    assert!(!rules(&busy).contains(&"waiting".to_owned()));
+}
+
+#[test]
+fn a_lock_counts_if_threads_wait_for_long() {
+    for (threads, since, expected) in [(2, 5.0, true), (1, 5.0, false), (2, 4.9, false)] {
+        let found = rules(&blocked(&[("lock", threads, since), ("runs", 1, 0.0)]));
+        let expected: &[&str] = if expected { &["blocked-by-lock"] } else { &[] };
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_deadlock_costs_all_threads_that_wait_for_a_lock() {
+    let mut summary = blocked(&[("lock", 6, 20.0)]);
+    summary
+        .blocked
+        .as_mut()
+        .unwrap()
+        .deadlocks
+        .push(DeadlockRow {
+            pid: 7,
+            threads: 2,
+            tids: vec![8, 9],
+            methods: vec!["Shop.Order(int)".into(), String::new()],
+        });
+    let found = find(&summary);
+    let [deadlock] = &found[..] else {
+        panic!("{found:?}");
+    };
+    let text = "deadlock in Shop (pid 7): 2 threads wait for each other's locks, in Shop.Order";
+    assert_eq!((&*deadlock.text, deadlock.cost_cpus), (text, 6.0));
 }

@@ -26,6 +26,8 @@ pub(crate) const FLAME_GRAPH: &str = "flamegraph.svg";
 pub(crate) const RAW_EVENTS: &str = "eventpipe";
 /// Entry with the samples, as perf prints them.
 pub(crate) const PERF_TEXT: &str = "perf.data.txt";
+/// Entry with the stacks of all threads when the capture ended.
+pub(crate) const THREADS: &str = "threads.json";
 const LOG: &str = "perfcollect.log";
 /// The earliest time that an archive can tell, in seconds since 1970: 1980 began.
 const MODIFIED: i64 = 315_532_800;
@@ -41,6 +43,9 @@ pub enum ArchiveError {
     /// The summary cannot be expressed.
     #[error("cannot write {SUMMARY}: {0}")]
     Summary(serde_json::Error),
+    /// The threads cannot be expressed.
+    #[error("cannot write {THREADS}: {0}")]
+    Threads(serde_json::Error),
     /// The archive cannot be expressed.
     #[error("cannot write the archive: {0}")]
     Zip(rawzip::Error),
@@ -71,6 +76,8 @@ pub struct Contents<'a> {
     pub log: &'a [u8],
     /// Whether the streams of events are kept.
     pub raw_events: bool,
+    /// The stacks of all threads when the capture ended, as JSON.
+    pub threads: Option<&'a [u8]>,
 }
 
 /// Writes the archive of `trace`.
@@ -128,6 +135,7 @@ impl<W: Write> Archive<'_, W> {
             pictures,
             log,
             raw_events,
+            threads,
             ..
         } = *contents;
         // PerfView takes the first entry that ends in `.data.txt`.
@@ -137,6 +145,9 @@ impl<W: Write> Archive<'_, W> {
             Ok(out.write_all(pictures.flame_graph()?)?)
         })?;
         self.summary(summary)?;
+        if let Some(threads) = threads {
+            self.entry(THREADS, |out| Ok(out.write_all(threads)?))?;
+        }
         if !trace.events.is_empty() {
             let folder = ctf::folder(trace);
             let names = self.entry(&format!("{folder}/{}", ctf::CHANNEL), |out| {

@@ -1,6 +1,7 @@
 //! `perfcollect view`: the content of a trace as plain text.
 
 pub mod archive;
+mod blocked;
 mod call_tree;
 mod code_rows;
 mod diff;
@@ -23,6 +24,7 @@ mod tree;
 use std::io::{self, Write};
 
 pub use archive::ViewError;
+pub use blocked::print_blocked;
 pub use diff::Difference;
 pub use opened::{OpenTrace, select};
 pub use stacks::{StackText, print_stacks};
@@ -50,7 +52,7 @@ pub struct Rows {
 /// # Errors
 /// Returns an error if the trace cannot be read, or `out` cannot be written to.
 pub fn view(trace: &OpenTrace, rows: Rows, out: &mut impl Write) -> Result<(), ViewError> {
-    let tree = match trace.summary.has_only_events() {
+    let tree = match trace.summary.lacks_samples() {
         true => None,
         false => Some(match trace.call_tree(report::HOT_PART) {
             // The tables do not need the stacks.

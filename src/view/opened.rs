@@ -112,6 +112,10 @@ impl OpenTrace {
         summary.time_zero_ns = whole.time_zero_ns;
         summary.incomplete = whole.incomplete;
         let pids: Vec<i32> = trace.processes.iter().map(|row| row.pid.0).collect();
+        if !selection.selects_samples_only() {
+            let blocked = whole.blocked.as_ref();
+            summary.blocked = blocked.map(|blocked| blocked.of_processes(&pids));
+        }
         let notices = &mut summary.quality.notices;
         notices.retain(|notice| may_concern(notice, &pids));
         if selection.selects_samples_only() {

@@ -28,7 +28,7 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     if let Some(warning) = summary.quality.losses.incomplete_warning() {
         writeln!(out, "{warning}")?;
     }
-    let has_samples = !summary.has_only_events();
+    let has_samples = !summary.lacks_samples();
     if has_samples {
         writeln!(
             out,
@@ -42,7 +42,7 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
             count(summary.process_count, "process", "processes")
         )?;
     } else {
-        writeln!(out, "no samples, only events, in {seconds:.1} s")?;
+        writeln!(out, "{}", screen::no_samples(summary))?;
     }
     writeln!(out, "  target   {}", short(&info.target))?;
     writeln!(

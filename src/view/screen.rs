@@ -123,12 +123,21 @@ fn headline_rows(summary: &Summary, width: usize) -> Vec<String> {
     [first].into_iter().chain(second).collect()
 }
 
+/// Says that there are no samples.
+pub(super) fn no_samples(summary: &Summary) -> String {
+    let seconds = summary.info.seconds();
+    match summary.blocked {
+        Some(_) => format!("no samples: the threads waited, for {seconds:.1} s"),
+        None => format!("no samples, only events, in {seconds:.1} s"),
+    }
+}
+
 /// Returns how busy the CPUs were.
 pub(super) fn headline(summary: &Summary) -> String {
     let info = &summary.info;
     let seconds = info.seconds();
-    if summary.has_only_events() {
-        return format!("no samples, only events, in {seconds:.1} s");
+    if summary.lacks_samples() {
+        return no_samples(summary);
     }
     let samples = count(summary.samples, "sample", "samples");
     let processes = count(summary.process_count, "process", "processes");

@@ -16,6 +16,10 @@ const MIN_TREE_PART: f64 = 0.001;
 /// Why there are no allocations.
 const NO_ALLOCATIONS: &str = "no allocations were recorded: a capture with -gconly records them";
 
+/// Why there are no threads.
+const NOT_BLOCKED: &str = "what threads wait for is read at the end of a capture of processes (-pid, -n): \
+    `perfcollect stacks -p PID` shows it now";
+
 /// What a report is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ReportKind {
@@ -35,6 +39,9 @@ pub enum ReportKind {
     Processes,
     /// Threads, by name.
     Threads,
+    /// What the threads of the target did when the capture ended.
+    #[value(alias = "waits", alias = "stacks")]
+    Blocked,
     /// Modules by the CPU time of their own code.
     Modules,
     /// System calls.
@@ -121,6 +128,10 @@ fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
         ReportKind::Processes => (summary.process_count, summary.processes.len()),
         ReportKind::Cpu => (summary.method_count, summary.methods.len()),
         ReportKind::Own => return shares_omitted(&shares.own_methods),
+        ReportKind::Blocked => match &summary.blocked {
+            Some(blocked) => (blocked.group_count, blocked.groups.len()),
+            None => return Some(NOT_BLOCKED.to_owned()),
+        },
         ReportKind::Modules => return shares_omitted(&shares.modules),
         ReportKind::Syscalls => return shares_omitted(&shares.syscalls),
         ReportKind::Threads if !full => return shares_omitted(&shares.threads),
@@ -129,6 +140,7 @@ fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
     let more = all.saturating_sub(kept as u64);
     let all_of_it = match kind {
         ReportKind::Cpu => format!("{} has all", trace.more.functions()),
+        ReportKind::Blocked => "threads.json has all".to_owned(),
         _ => "summary.json does not have them".to_owned(),
     };
     (more > 0).then(|| format!("... and {more} more: {all_of_it}"))
@@ -253,6 +265,7 @@ fn table(
             let columns = ["cpu_percent", "samples", "pid", "threads", "role", "name"];
             Table::new("threads", columns, rows)
         }
+        ReportKind::Blocked => blocked(summary),
         ReportKind::Modules => parts("modules", summary, &shares.modules),
         ReportKind::Syscalls => parts("syscalls", summary, &shares.syscalls),
         ReportKind::Gc => runtime_tables::gc(summary),
@@ -388,6 +401,43 @@ fn each_thread(summary: &Summary) -> Table {
     });
     let columns = ["cpu_percent", "samples", "pid", "tid", "role", "name"];
     Table::new("threads", columns, rows)
+}
+
+/// Returns the groups of threads when the capture ended.
+fn blocked(summary: &Summary) -> Table {
+    let groups = summary.blocked.iter().flat_map(|blocked| &blocked.groups);
+    let rows = groups.map(|group| {
+        let [least, most] = match group.since_s {
+            Some(times) => times.map(Cell::Number),
+            None => [Cell::None, Cell::None],
+        };
+        let text = |text: &str| Cell::from(text);
+        [
+            group.threads.into(),
+            text(&group.reason),
+            least,
+            most,
+            group.pid.into(),
+            group.owner.map_or(Cell::None, Cell::from),
+            text(&group.name),
+            text(&group.waits_for),
+            text(&group.module),
+            text(&group.method),
+        ]
+    });
+    let columns = [
+        "threads",
+        "reason",
+        "least_s",
+        "most_s",
+        "pid",
+        "owner",
+        "name",
+        "waits_for",
+        "module",
+        "method",
+    ];
+    Table::new("blocked", columns, rows)
 }
 
 fn parts(kind: &'static str, summary: &Summary, shares: &[Share]) -> Table {

@@ -6,9 +6,11 @@ mod group;
 mod lock;
 mod reason;
 mod report;
+mod summary;
 
 pub use deadlock::Deadlock;
 pub use group::{Group, StackFrame, WaitingThread};
 pub use lock::Lock;
 pub use reason::Reason;
 pub use report::{SnapshotProcess, StackReport};
+pub use summary::summarize;

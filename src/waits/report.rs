@@ -23,6 +23,8 @@ const GO_SCHEDULER: [&str; 4] = [
     "runtime.mcall",
     "runtime.rt0_go",
 ];
+/// Maximum number of threads in a report that is read.
+const MAX_THREADS: usize = 1 << 14;
 /// Version of the JSON. It grows when a field changes its meaning or goes away.
 const FORMAT_VERSION: u32 = 1;
 
@@ -121,6 +123,19 @@ impl StackReport {
                 .chain(goroutines)
                 .collect(),
         }
+    }
+
+    /// Drops what is beyond what perfcollect writes: a file may have any number of rows.
+    pub fn bound(&mut self) {
+        self.processes.truncate(MAX_THREADS);
+        self.deadlocks.truncate(MAX_THREADS);
+        self.groups.truncate(MAX_THREADS);
+        let mut left = MAX_THREADS;
+        for group in &mut self.groups {
+            group.threads.truncate(left);
+            left -= group.threads.len();
+        }
+        self.groups.retain(|group| !group.threads.is_empty());
     }
 
     /// Returns a thread.

@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 use perfcollect_symbols::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
+mod at_end;
 mod process;
+
+pub(super) use at_end::at_end;
 
 use process::{MIN_STACK_BYTES, Process, Read};
 
@@ -133,6 +136,29 @@ pub fn snapshot(
     symbolizer: &Arc<Symbolizer>,
     signals: &Signals,
 ) -> Result<Snapshot, CaptureError> {
+    let depth = Depth {
+        max_time: MAX_TIME,
+        samples_running: true,
+    };
+    read(pids, symbolizer, depth, || signals.pending())
+}
+
+/// How much time a snapshot may take.
+#[derive(Clone, Copy, Debug)]
+struct Depth {
+    /// Time after which no more threads are read.
+    max_time: Duration,
+    /// Whether to wait for samples of the threads that run.
+    samples_running: bool,
+}
+
+/// Reads the stacks of all threads of processes until `enough` returns true.
+fn read(
+    pids: &[Pid],
+    symbolizer: &Arc<Symbolizer>,
+    depth: Depth,
+    enough: impl Fn() -> bool,
+) -> Result<Snapshot, CaptureError> {
     let target = Target::Pids(pids.to_vec());
     target.check()?;
     let header = header(&target);
@@ -144,21 +170,25 @@ pub fn snapshot(
     let mut threads = Threads {
         engine,
         clock: SchedulerClock::default(),
-        start: Instant::now(),
+        deadline: Instant::now() + depth.max_time,
+        enough: &enough,
         found: Vec::new(),
         omitted: 0,
     };
     for &pid in pids {
         threads.read_process(pid);
     }
-    let no_samples = threads.sample_running(&target, signals);
+    let no_samples = match depth.samples_running {
+        true => threads.sample_running(&target),
+        false => None,
+    };
     let Threads {
         mut engine,
         found,
         omitted,
         ..
     } = threads;
-    engine.finish_sessions(|| signals.pending());
+    engine.finish_sessions(&enough);
     let ended = perf::now();
     let notices = engine.notices();
     let (spooled, machine) = engine.finish(ended);
@@ -195,7 +225,8 @@ fn header(target: &Target) -> Header {
 struct Threads<'a> {
     engine: Engine<'a, &'a mut Vec<u8>>,
     clock: SchedulerClock,
-    start: Instant,
+    deadline: Instant,
+    enough: &'a dyn Fn() -> bool,
     found: Vec<SnapshotThread>,
     omitted: usize,
 }
@@ -208,7 +239,8 @@ impl Threads<'_> {
         tids.sort_unstable();
         let mut running = Vec::new();
         for tid in tids {
-            if self.found.len() >= MAX_THREADS || self.start.elapsed() > MAX_TIME {
+            let is_over = self.found.len() >= MAX_THREADS || Instant::now() >= self.deadline;
+            if is_over || (self.enough)() {
                 self.omitted += 1;
                 continue;
             }
@@ -301,7 +333,7 @@ impl Threads<'_> {
     }
 
     /// Samples the threads that run. Returns why that is not possible.
-    fn sample_running(&mut self, target: &Target, signals: &Signals) -> Option<SessionError> {
+    fn sample_running(&mut self, target: &Target) -> Option<SessionError> {
         let runs = |thread: &SnapshotThread| thread.activity == Activity::Runs;
         let mut running: FxHashMap<Tid, usize> = FxHashMap::default();
         let found = self
@@ -320,7 +352,7 @@ impl Threads<'_> {
         };
         let deadline = Instant::now() + SAMPLING;
         loop {
-            let is_over = running.is_empty() || Instant::now() >= deadline || signals.pending();
+            let is_over = running.is_empty() || Instant::now() >= deadline || (self.enough)();
             if is_over {
                 let _ = session.stop();
             } else {

@@ -1,5 +1,6 @@
 //! The summary of a trace: the content of `summary.json` and the source of the reports.
 
+mod blocked;
 mod entries;
 mod finding;
 mod methods;
@@ -14,6 +15,10 @@ mod unnamed;
 mod work;
 mod work_methods;
 
+pub use blocked::{
+    BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, MAX_DEADLOCKED, MAX_DEADLOCKS,
+    MAX_GROUPS, MAX_TIDS,
+};
 pub use finding::{Finding, REPORT, TRACE};
 pub use methods::MethodSummary;
 pub use modules::ModuleSummary;
@@ -111,13 +116,17 @@ pub struct Summary {
     /// What the events of .NET processes report: at most 100 processes, those with most events.
     #[serde(default)]
     pub runtimes: Vec<RuntimeSummary>,
+    /// What the threads of the target did when the capture ended. `None` if the target was the whole machine,
+    /// or had ended.
+    #[serde(default)]
+    pub blocked: Option<BlockedSummary>,
 }
 
 impl Summary {
-    /// Returns whether the trace has events and no samples.
+    /// Returns whether the trace has no samples, only events or waiting threads.
     #[must_use]
-    pub fn has_only_events(&self) -> bool {
-        self.samples == 0 && !self.quality.events.is_empty()
+    pub fn lacks_samples(&self) -> bool {
+        self.samples == 0 && (!self.quality.events.is_empty() || self.blocked.is_some())
     }
 
     /// Returns the CPUs that were used on average, if samples count time.
@@ -143,6 +152,7 @@ impl Summary {
         if let Some(pressure) = &mut self.info.cpu_pressure {
             pressure.processes.truncate(MAX_WAITING);
         }
+        self.blocked.iter_mut().for_each(BlockedSummary::truncate);
         self.runtimes.truncate(MAX_PROCESSES);
         self.runtimes.iter_mut().for_each(RuntimeSummary::truncate);
         let Shares {
@@ -214,6 +224,7 @@ impl Summary {
             unnamed: methods.unnamed(),
             shares,
             runtimes: Vec::new(),
+            blocked: None,
         }
     }
 }

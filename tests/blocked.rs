@@ -1,0 +1,208 @@
+//! Captures of processes whose threads wait: the trace has their stacks, and the first screen says what
+//! they wait for.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use perfcollect::output::summary::Summary;
+use perfcollect::waits::{Reason, StackReport};
+use rustix::process::Signal;
+use support::{
+    Finished, Running, Runtime, Workload, compiled, run_perfcollect, start, wait_until, workloads,
+    zip,
+};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// A program with threads in known waits (`tests/workloads/native/waits.c`).
+const WAITS: &str = include_str!("workloads/native/waits.c");
+
+/// A trace `x` of a process.
+struct Traced {
+    directory: TempDir,
+    screen: String,
+}
+
+impl Traced {
+    fn of(pid: u32) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let pid = pid.to_string();
+        let arguments = ["collect", "x", "-collectsec", "0.5", "-pid", &pid];
+        let finished = run_perfcollect(arguments, directory.path(), LIMIT).expect_success();
+        Self {
+            screen: finished.stdout,
+            directory,
+        }
+    }
+
+    fn entry(&self, archive: &str, name: &str) -> Vec<u8> {
+        let file = self.directory.path().join(format!("{archive}.trace.zip"));
+        let archived = std::fs::read(file).unwrap();
+        zip::entry(&archived, &format!("{archive}.trace/{name}"))
+    }
+
+    fn summary(&self) -> Summary {
+        serde_json::from_slice(&self.entry("x", "summary.json")).unwrap()
+    }
+
+    fn threads(&self) -> StackReport {
+        serde_json::from_slice(&self.entry("x", "threads.json")).unwrap()
+    }
+
+    #[track_caller]
+    fn run(&self, words: &[&str]) -> Finished {
+        run_perfcollect(words.iter().copied(), self.directory.path(), LIMIT).expect_success()
+    }
+}
+
+fn sleeping() -> Running {
+    start(Command::new("sleep").arg("600"))
+}
+
+/// Reasons by thread.
+fn reasons(report: &StackReport) -> BTreeMap<i32, Reason> {
+    let groups = report.groups.iter();
+    let threads = groups.flat_map(|group| {
+        let threads = group.threads.iter();
+        threads.map(|thread| (thread.tid, group.reason))
+    });
+    threads.collect()
+}
+
+#[test]
+fn a_process_that_sleeps_has_its_stack() {
+    need_capture!();
+    let target = sleeping();
+    let traced = Traced::of(target.pid());
+    let summary = traced.summary();
+    assert_eq!(summary.samples, 0);
+    let [finding] = &summary.findings[..] else {
+        panic!("{:#?}", summary.findings);
+    };
+    assert_eq!(finding.rule, "waiting");
+    assert!(finding.text.contains("its thread waits"), "{finding:?}");
+    assert!(finding.text.contains("600 s"), "{finding:?}");
+    assert!(traced.screen.contains(&finding.text), "{}", traced.screen);
+    assert!(
+        traced.screen.contains("report x.trace.zip -kind blocked"),
+        "{}",
+        traced.screen
+    );
+    let printed = traced
+        .run(&["report", "x.trace.zip", "-kind", "blocked"])
+        .stdout;
+    for words in ["1 sleeps", "600 s", "nanosleep", "__libc_start"] {
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    let csv = [
+        "report",
+        "x.trace.zip",
+        "-kind",
+        "blocked",
+        "-format",
+        "csv",
+    ];
+    let csv = traced.run(&csv).stdout;
+    assert!(csv.contains("\n1,sleep,"), "{csv}");
+}
+
+#[test]
+fn a_stopped_process_is_said_to_be_stopped() {
+    need_capture!();
+    let target = sleeping();
+    target.signal(Signal::STOP);
+    let pid = target.pid();
+    wait_until("it is stopped", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| stat.contains(") T "))
+    });
+    let traced = Traced::of(pid);
+    let text = &traced.summary().findings[0].text;
+    assert!(text.contains("is stopped"), "{text}");
+    assert!(traced.screen.contains("kill -CONT"), "{}", traced.screen);
+}
+
+/// A capture and `stacks` find the same.
+#[test]
+fn threads_in_a_trace_are_those_of_stacks() {
+    need_capture!();
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled(directory.path(), "waits", WAITS, &["-O2", "-pthread"]);
+    let workload = Workload::start(&mut Command::new(program));
+    let traced = Traced::of(workload.pid());
+    let pid = workload.pid().to_string();
+    let stacks = run_perfcollect(["stacks", "-p", &pid, "-json"], Path::new("/"), LIMIT);
+    let stacks: StackReport = serde_json::from_str(&stacks.expect_success().stdout).unwrap();
+    let found = reasons(&traced.threads());
+    assert!(found.len() > 20, "{found:?}");
+    assert_eq!(found, reasons(&stacks));
+    let blocked = traced.summary().blocked.unwrap();
+    assert_eq!(blocked.processes[0].threads, found.len() as u64);
+    let in_groups = blocked
+        .groups
+        .iter()
+        .map(|group| group.threads)
+        .sum::<u64>();
+    assert_eq!(in_groups, found.len() as u64);
+}
+
+#[test]
+fn a_deadlock_is_the_first_finding() {
+    need_capture!();
+    let runtime = need!(Runtime::newest());
+    let mut command = runtime.command(&need!(workloads::trouble()));
+    command.args(["--mode", "deadlock", "--seconds", "600"]);
+    let workload = Workload::start(&mut command);
+    let pid = workload.pid().to_string();
+    wait_until("all threads wait", || {
+        let stacks = run_perfcollect(["stacks", "-p", &pid, "-json"], Path::new("/"), LIMIT);
+        let report: StackReport = serde_json::from_str(&stacks.stdout).unwrap();
+        let reasons = reasons(&report);
+        reasons
+            .values()
+            .filter(|reason| **reason == Reason::Lock)
+            .count()
+            == 4
+    });
+    let traced = Traced::of(workload.pid());
+    let finding = &traced.summary().findings[0];
+    assert_eq!(finding.rule, "deadlock", "{finding:?}");
+    for words in [
+        "deadlock in trouble",
+        "2 threads",
+        "TakeOrder",
+        "CountStock",
+    ] {
+        assert!(finding.text.contains(words), "{words}: {finding:?}");
+    }
+    assert_eq!(traced.threads().deadlocks.len(), 1);
+    // Other files have it, too.
+    traced.run(&["convert", "x.trace.zip", "-o", "y"]);
+    let [before, after] = ["x", "y"].map(|name| traced.entry(name, "threads.json"));
+    assert_eq!(before, after);
+}
+
+/// What has no threads at its end has no such part.
+#[test]
+fn a_command_that_has_ended_has_no_threads() {
+    need_capture!();
+    let traced = Traced {
+        directory: tempfile::tempdir().unwrap(),
+        screen: String::new(),
+    };
+    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    traced.run(&["collect", "x", "--", "sh", "-c", busy]);
+    assert_eq!(traced.summary().blocked, None);
+    let printed = traced.run(&["report", "x.trace.zip", "-kind", "blocked"]);
+    assert!(
+        printed.stdout.contains("perfcollect stacks -p PID"),
+        "{}",
+        printed.stdout
+    );
+}
