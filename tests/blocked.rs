@@ -65,9 +65,10 @@ fn sleeping() -> Running {
     start(Command::new("sleep").arg("600"))
 }
 
-/// Reasons by thread.
-fn reasons(report: &StackReport) -> BTreeMap<i32, Reason> {
+/// Reasons by thread of a process.
+fn reasons(report: &StackReport, pid: u32) -> BTreeMap<i32, Reason> {
     let groups = report.groups.iter();
+    let groups = groups.filter(|group| group.pid == pid as i32);
     let threads = groups.flat_map(|group| {
         let threads = group.threads.iter();
         threads.map(|thread| (thread.tid, group.reason))
@@ -139,17 +140,18 @@ fn threads_in_a_trace_are_those_of_stacks() {
     let pid = workload.pid().to_string();
     let stacks = run_perfcollect(["stacks", "-p", &pid, "-json"], Path::new("/"), LIMIT);
     let stacks: StackReport = serde_json::from_str(&stacks.expect_success().stdout).unwrap();
-    let found = reasons(&traced.threads());
+    // The capture has its child, too.
+    let found = reasons(&traced.threads(), workload.pid());
     assert!(found.len() > 20, "{found:?}");
-    assert_eq!(found, reasons(&stacks));
+    assert_eq!(found, reasons(&stacks, workload.pid()));
     let blocked = traced.summary().blocked.unwrap();
-    assert_eq!(blocked.processes[0].threads, found.len() as u64);
-    let in_groups = blocked
-        .groups
-        .iter()
-        .map(|group| group.threads)
-        .sum::<u64>();
-    assert_eq!(in_groups, found.len() as u64);
+    for process in &blocked.processes {
+        let groups = blocked.groups.iter();
+        let groups = groups.filter(|group| group.pid == process.pid);
+        let threads = groups.map(|group| group.threads).sum::<u64>();
+        assert_eq!(threads, process.threads, "{blocked:#?}");
+    }
+    assert_eq!(blocked.processes.len(), 2, "{blocked:#?}");
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn a_deadlock_is_the_first_finding() {
     wait_until("all threads wait", || {
         let stacks = run_perfcollect(["stacks", "-p", &pid, "-json"], Path::new("/"), LIMIT);
         let report: StackReport = serde_json::from_str(&stacks.stdout).unwrap();
-        let reasons = reasons(&report);
+        let reasons = reasons(&report, workload.pid());
         reasons
             .values()
             .filter(|reason| **reason == Reason::Lock)
