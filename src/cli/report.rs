@@ -47,7 +47,7 @@ pub(super) struct ReportOptions {
     /// Maximum number of rows [default: all that summary.json has]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// With -kind cpu: each function without a name in a row; with -kind threads: each thread; with -kind blocked: all stacks whole
+    /// Kind cpu: each function without a name; threads: each thread; blocked: whole stacks
     #[arg(long)]
     full: bool,
     #[command(flatten)]
