@@ -105,7 +105,8 @@ fn waiting(
         .filter(|program| program.process.pid == process.pid)
         .map(|program| program.cpus)
         .fold(0.0, |sum, cpus| sum + cpus);
-    let waits = process.threads > 0 && process.running == 0 && used < MAX_CPUS;
+    let is_whole = blocked.omitted_threads == 0 && process.threads > 0;
+    let waits = is_whole && process.running == 0 && used < MAX_CPUS;
     if !waits || !used.is_finite() {
         return None;
     }

@@ -319,6 +319,9 @@ fn a_process_that_hardly_runs_is_found_with_what_it_waits_for() {
     ] {
         assert_eq!(rules(&busy), [""; 0]);
     }
+    let mut partly = blocked(&[("io", 3, 20.0)]);
+    partly.blocked.as_mut().unwrap().omitted_threads = 1;
+    assert_eq!(rules(&partly), [""; 0]);
     let mut busy = blocked(&[("io", 3, 20.0)]);
     (busy.samples, busy.cpu_ms) = (250, 250.0);
     (busy.processes[0].samples, busy.processes[0].cpu_ms) = (250, 250.0);

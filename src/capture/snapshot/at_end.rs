@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use perfcollect_symbols::symbolizer::Symbolizer;
 
-use super::{Depth, Snapshot, read};
+use super::{Activity, Depth, Snapshot, read};
 use crate::capture::Signals;
 use crate::machine::reset_thread_priority;
 use crate::trace::Pid;
@@ -46,7 +46,7 @@ pub(in crate::capture) fn at_end(
         .ok()?;
     loop {
         match snapshots.recv_timeout(POLL_INTERVAL) {
-            Ok(snapshot) => return snapshot.ok().filter(|found| !found.threads.is_empty()),
+            Ok(snapshot) => return snapshot.ok().filter(is_readable),
             Err(RecvTimeoutError::Disconnected) => return None,
             Err(RecvTimeoutError::Timeout) if start.elapsed() > PATIENCE => return None,
             Err(RecvTimeoutError::Timeout) => {
@@ -54,4 +54,10 @@ pub(in crate::capture) fn at_end(
             }
         }
     }
+}
+
+/// Returns whether a snapshot says anything: a thread may be read.
+fn is_readable(snapshot: &Snapshot) -> bool {
+    let mut threads = snapshot.threads.iter();
+    threads.any(|thread| !matches!(thread.activity, Activity::Unreadable(_)))
 }
