@@ -17,6 +17,7 @@ use support::{
     Finished, Running, Runtime, Workload, compiled, run_perfcollect, start, wait_until, workloads,
     zip,
 };
+use syscalls::Sysno;
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -61,8 +62,16 @@ impl Traced {
     }
 }
 
+/// Starts a program that sleeps, and waits until it does.
 fn sleeping() -> Running {
-    start(Command::new("sleep").arg("600"))
+    let program = start(Command::new("sleep").arg("600"));
+    let system_call = format!("/proc/{}/syscall", program.pid());
+    let sleeps = [Sysno::nanosleep, Sysno::clock_nanosleep].map(|call| format!("{} ", call.id()));
+    wait_until("it sleeps", || {
+        let line = std::fs::read_to_string(&system_call).unwrap_or_default();
+        sleeps.iter().any(|call| line.starts_with(call))
+    });
+    program
 }
 
 /// Reasons by thread of a process.

@@ -367,8 +367,8 @@ fn an_idle_program_has_no_trouble() {
     let program = Program::start(&need!(Runtime::newest()), &program, "idle");
     let pid = program.pid().to_string();
     let saved = captured_during(&["-pid", &pid], || sleep(Duration::from_secs(4)));
-    let [finding] = &saved.summary.findings[..] else {
-        panic!("{:#?}", saved.summary.findings);
-    };
-    assert_eq!(finding.rule, "waiting", "{finding:?}");
+    let findings = &saved.summary.findings;
+    // It is there unless a thread of the runtime runs just then.
+    let only_waits = findings.iter().all(|finding| finding.rule == "waiting");
+    assert!(only_waits, "{findings:#?}");
 }
