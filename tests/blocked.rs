@@ -199,6 +199,20 @@ fn a_deadlock_is_the_first_finding() {
     assert_eq!(before, after);
 }
 
+/// Children that have just ended are still a part of the target.
+#[test]
+fn an_ended_child_does_not_hide_the_threads() {
+    need_capture!();
+    let parent = start(Command::new("sh").args(["-c", "while :; do sleep 0.02; done"]));
+    let blocked = Traced::of(parent.pid()).summary().blocked.unwrap();
+    let pids: Vec<i32> = blocked
+        .processes
+        .iter()
+        .map(|process| process.pid)
+        .collect();
+    assert!(pids.contains(&(parent.pid() as i32)), "{blocked:#?}");
+}
+
 /// What has no threads at its end has no such part.
 #[test]
 fn a_command_that_has_ended_has_no_threads() {

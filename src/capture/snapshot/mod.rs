@@ -36,7 +36,7 @@ use crate::perf::{
 use crate::trace::{CaptureInfo, Cpu, Header, Nanos, Pid, RawTrace, Samples, Tid};
 
 /// Maximum number of threads. The others are counted.
-const MAX_THREADS: usize = 1 << 14;
+pub(crate) const MAX_THREADS: usize = 1 << 14;
 /// Time after which no more threads are read. The others are counted.
 const MAX_TIME: Duration = Duration::from_secs(10);
 /// End of the addresses of a 32-bit process.
@@ -136,6 +136,7 @@ pub fn snapshot(
     symbolizer: &Arc<Symbolizer>,
     signals: &Signals,
 ) -> Result<Snapshot, CaptureError> {
+    Target::Pids(pids.to_vec()).check()?;
     let depth = Depth {
         max_time: MAX_TIME,
         samples_running: true,
@@ -152,7 +153,7 @@ struct Depth {
     samples_running: bool,
 }
 
-/// Reads the stacks of all threads of processes until `enough` returns true.
+/// Reads the stacks of all threads of processes until `enough` returns true. One that has ended has none.
 fn read(
     pids: &[Pid],
     symbolizer: &Arc<Symbolizer>,
@@ -160,7 +161,6 @@ fn read(
     enough: impl Fn() -> bool,
 ) -> Result<Snapshot, CaptureError> {
     let target = Target::Pids(pids.to_vec());
-    target.check()?;
     let header = header(&target);
     let mut spool = Vec::new();
     let mut engine = Engine::new(&target, Weight::Nominal(Nanos(1)), &mut spool, &header)
