@@ -162,23 +162,9 @@ impl TraceArchive {
 
     /// Reads the JSON of the threads when the capture ended, if the trace has it.
     pub(crate) fn threads(&self) -> Result<Option<Vec<u8>>, TraceArchiveError> {
-        let mut entry = match self.entry(THREADS, MAX_THREADS_BYTES) {
-            Err(TraceArchiveError::Missing { .. }) => return Ok(None),
-            entry => entry?,
-        };
-        let mut json = Vec::new();
-        let read = entry.read_to_end(&mut json);
-        let error = |source| TraceArchiveError::Entry {
-            entry: THREADS,
-            source,
-        };
-        read.map_err(error)?;
-        match json.len() as u64 > MAX_THREADS_BYTES {
-            true => Err(TraceArchiveError::TooLarge {
-                entry: THREADS,
-                limit: MAX_THREADS_BYTES,
-            }),
-            false => Ok(Some(json)),
+        match self.entry(THREADS, MAX_THREADS_BYTES) {
+            Err(TraceArchiveError::Missing { .. }) => Ok(None),
+            entry => whole(entry?, THREADS, MAX_THREADS_BYTES).map(Some),
         }
     }
 
@@ -229,23 +215,27 @@ fn directory_of(zip: &Zip) -> Result<String, TraceArchiveError> {
     directory.ok_or(TraceArchiveError::Missing { entry: SUMMARY })
 }
 
-fn read_summary(mut entry: impl Read) -> Result<Summary, TraceArchiveError> {
+/// Reads all of an entry, which may have declared a wrong size.
+fn whole(
+    mut content: impl Read,
+    entry: &'static str,
+    limit: u64,
+) -> Result<Vec<u8>, TraceArchiveError> {
+    let mut bytes = Vec::new();
+    let read = content.read_to_end(&mut bytes);
+    read.map_err(|source| TraceArchiveError::Entry { entry, source })?;
+    match bytes.len() as u64 > limit {
+        true => Err(TraceArchiveError::TooLarge { entry, limit }),
+        false => Ok(bytes),
+    }
+}
+
+fn read_summary(entry: impl Read) -> Result<Summary, TraceArchiveError> {
     #[derive(Deserialize)]
     struct Version {
         format_version: u32,
     }
-    let mut json = Vec::new();
-    let read = entry.read_to_end(&mut json);
-    read.map_err(|source| TraceArchiveError::Entry {
-        entry: SUMMARY,
-        source,
-    })?;
-    if json.len() as u64 > MAX_SUMMARY_BYTES {
-        return Err(TraceArchiveError::TooLarge {
-            entry: SUMMARY,
-            limit: MAX_SUMMARY_BYTES,
-        });
-    }
+    let json = whole(entry, SUMMARY, MAX_SUMMARY_BYTES)?;
     // Commas separate values. Some may be in names.
     if memchr::memchr_iter(b',', &json).count() > MAX_SUMMARY_VALUES {
         return Err(TraceArchiveError::TooManyValues);

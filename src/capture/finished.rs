@@ -117,14 +117,14 @@ pub struct StoppedCapture {
     pub(super) granted: Granted,
     pub(super) end: End,
     pub(super) notices: Vec<Notice>,
-    pub(super) snapshot: Option<Box<Snapshot>>,
+    pub(super) snapshot: Option<Snapshot>,
 }
 
 impl StoppedCapture {
     /// Takes the threads of the target when the capture ended. `None` if it has none, or is the whole
     /// machine.
     pub fn take_snapshot(&mut self) -> Option<Snapshot> {
-        self.snapshot.take().map(|snapshot| *snapshot)
+        self.snapshot.take()
     }
 
     /// Returns the reason why the capture ended.

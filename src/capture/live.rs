@@ -270,7 +270,7 @@ pub fn run(
         granted,
         end,
         notices,
-        snapshot: snapshot.flatten().map(Box::new),
+        snapshot: snapshot.flatten(),
     })
 }
 

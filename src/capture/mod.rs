@@ -49,6 +49,7 @@ pub use process_limits::address_space_limit;
 pub(crate) use process_limits::raise_limits;
 pub use recovery::recover;
 pub use signals::{Kept, Signals};
+pub(crate) use snapshot::MAX_THREADS;
 pub use snapshot::{Activity, Snapshot, SnapshotThread, snapshot};
 pub use target::{Target, TargetError};
 pub use wait::{Futex, Wait};

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
 use super::OneLine;
 use super::arguments::OutputOptions;
@@ -81,11 +80,9 @@ impl OutputRequest<'_> {
         let threads = threads
             .transpose()
             .map_err(|error| self.kept(error, &unwritten))?;
+        let (report, json) = threads.unzip();
         let about = (&*end, spool_bytes, runtimes);
-        let summary = || summary_of(&trace, threads.as_ref());
-        let json = threads.as_ref().map(serde_json::to_vec_pretty);
-        let json = json.transpose().map_err(ArchiveError::Threads);
-        let json = json.map_err(|error| self.kept(error.into(), &unwritten))?;
+        let summary = || summary_of(&trace, report.as_ref());
         let written = self
             .write_with(&trace, summary, json.as_deref(), about, signals)
             .map_err(|error| self.kept(error, &unwritten))?;
@@ -145,8 +142,12 @@ impl OutputRequest<'_> {
         self.write_with(trace, || summary_of(trace, None), None, about, signals)
     }
 
-    /// Names the functions on the stacks of threads.
-    fn threads(&self, snapshot: Snapshot, signals: &Signals) -> Result<StackReport, WriteError> {
+    /// Names the functions on the stacks of threads. Returns the report, and the same as JSON.
+    fn threads(
+        &self,
+        snapshot: Snapshot,
+        signals: &Signals,
+    ) -> Result<(StackReport, Vec<u8>), WriteError> {
         let Snapshot {
             capture,
             threads,
@@ -155,7 +156,9 @@ impl OutputRequest<'_> {
         } = snapshot;
         let trace = symbolize::symbolize(capture, &self.naming, &|| stopped(signals));
         let trace = trace.map_err(|Cancelled| WriteError::Stopped)?;
-        Ok(StackReport::new(&threads, omitted, &trace))
+        let report = StackReport::new(&threads, omitted, &trace);
+        let json = serde_json::to_vec_pretty(&report).map_err(ArchiveError::Threads)?;
+        Ok((report, json))
     }
 
     /// Writes the files of a trace with a summary, and with the JSON of the threads at its end.
@@ -283,8 +286,8 @@ impl OutputRequest<'_> {
 
 fn summary_of(trace: &Trace, threads: Option<&StackReport>) -> Summary {
     let mut summary = Summary::new(trace);
-    let length = Duration::from_secs_f64(summary.info.seconds().max(0.0));
-    summary.blocked = threads.map(|threads| waits::summarize(threads, length));
+    let seconds = summary.info.seconds();
+    summary.blocked = threads.map(|threads| waits::summarize(threads, seconds));
     summary.findings = findings::find(&summary);
     summary
 }

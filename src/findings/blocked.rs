@@ -1,7 +1,6 @@
 //! Threads that wait: for each other (a deadlock), for a lock that one of them keeps, or all of them.
 
-use super::scene::{Scene, process_name, shown};
-use crate::output::NameStyle;
+use super::scene::{Scene, process_name, short_method, shown};
 use crate::output::summary::{BlockedGroup, BlockedProcess, BlockedSummary, Finding, TRACE};
 
 /// CPUs that a program uses on average below which its waiting is the answer.
@@ -40,7 +39,7 @@ fn deadlocks(blocked: &BlockedSummary) -> impl Iterator<Item = Finding> {
         methods.retain(|method| !method.is_empty());
         methods.dedup();
         methods.truncate(MAX_LISTED);
-        let methods: Vec<String> = methods.into_iter().map(method).collect();
+        let methods: Vec<String> = methods.into_iter().map(short_method).collect();
         let place = match methods.is_empty() {
             true => String::new(),
             false => format!(", in {}", methods.join(" and ")),
@@ -49,10 +48,8 @@ fn deadlocks(blocked: &BlockedSummary) -> impl Iterator<Item = Finding> {
             1 => "a thread waits for a lock that it has itself".to_owned(),
             threads => format!("{threads} threads wait for each other's locks"),
         };
-        let mut processes = blocked.processes.iter();
-        let process = processes.find(|process| process.pid == deadlock.pid);
         // Others wait for the same locks.
-        let stopped = process.map_or(0, |process| process.locked);
+        let stopped = process_of(blocked, deadlock.pid).map_or(0, |process| process.locked);
         Finding::new("deadlock", format!("deadlock in {name}: {what}{place}"))
             .about(deadlock.pid, name_of(blocked, deadlock.pid))
             .from("blocked.deadlocks")
@@ -81,7 +78,7 @@ fn locks(scene: &Scene<'_>, blocked: &BlockedSummary) -> Vec<Finding> {
             "{} threads of {} wait for a lock{owner}, in {}{}",
             group.threads,
             process_name(program, group.pid),
-            method(&group.method),
+            short_method(&group.method),
             since(group)
         );
         Finding::new("blocked-by-lock", text)
@@ -141,10 +138,13 @@ fn waiting(
     )
 }
 
-fn name_of(blocked: &BlockedSummary, pid: i32) -> &str {
+fn process_of(blocked: &BlockedSummary, pid: i32) -> Option<&BlockedProcess> {
     let mut processes = blocked.processes.iter();
-    let process = processes.find(|process| process.pid == pid);
-    process.map_or("process", |process| &process.name)
+    processes.find(|process| process.pid == pid)
+}
+
+fn name_of(blocked: &BlockedSummary, pid: i32) -> &str {
+    process_of(blocked, pid).map_or("process", |process| &process.name)
 }
 
 /// Returns who waits for what, and where.
@@ -155,17 +155,13 @@ fn described(group: &BlockedGroup) -> String {
     };
     let place = match &*group.method {
         "" => String::new(),
-        name => format!(" in {}", method(name)),
+        name => format!(" in {}", short_method(name)),
     };
     let what = match &*group.waits_for {
         "" => String::new(),
         what => format!(" ({})", shown(what)),
     };
     format!("{who} {}{what}{place}{}", shown(&group.words), since(group))
-}
-
-fn method(name: &str) -> String {
-    shown(&NameStyle::Short.of_method(name))
 }
 
 /// Returns for how long the threads of a group have waited at most.

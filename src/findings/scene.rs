@@ -156,7 +156,7 @@ impl<'a> Program<'a> {
     pub(super) fn behind(&self, kind: WorkKind) -> String {
         self.method_behind(kind)
             .map_or_else(String::new, |(row, part)| {
-                let method = shown(&NameStyle::Short.of_method(&row.name));
+                let method = short_method(&row.name);
                 format!("; {} of it by {method}", percent(part))
             })
     }
@@ -250,7 +250,7 @@ pub(super) fn process_name(program: &str, pid: i32) -> String {
 /// Returns the user's method of two, or else the innermost one.
 pub(super) fn named(methods: &MethodPair) -> Option<String> {
     let method = methods.own.as_ref().or(methods.leaf.as_ref())?;
-    Some(shown(&NameStyle::Short.of_method(&method.name)))
+    Some(short_method(&method.name))
 }
 
 /// Returns a name as it is shown in a finding.
@@ -260,7 +260,12 @@ pub(super) fn shown(name: &str) -> String {
 
 /// Returns the name of a method with its type, or of a function with its module.
 pub(super) fn method(row: &Share) -> String {
-    shown(&NameStyle::Short.of_method(&row.name))
+    short_method(&row.name)
+}
+
+/// Returns the name of a method with its type as it is shown in a finding.
+pub(super) fn short_method(name: &str) -> String {
+    shown(&NameStyle::Short.of_method(name))
 }
 
 /// Returns a share of 1 as percent, without decimals above 10 %.

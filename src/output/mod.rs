@@ -45,7 +45,9 @@ mod synthetic_layout;
 mod thread_labels;
 mod time_zero;
 pub(crate) mod utc;
+mod variant_name;
 
 pub(crate) use raw_events::is_added_event;
 pub use short_name::NameStyle;
 pub use stack_views::StackViews;
+pub(crate) use variant_name::variant_name;

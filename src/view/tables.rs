@@ -9,6 +9,7 @@ use super::table::{Cell, Table, TableFormat};
 use super::{OpenTrace, Rows, ViewError, code_rows, report, roles, runtime_tables};
 use crate::output::sanitize::json_text;
 use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
+use crate::output::variant_name;
 
 /// Part of the samples (0.1 %) that a frame of the call tree has at least.
 const MIN_TREE_PART: f64 = 0.001;
@@ -299,11 +300,9 @@ fn table(
         }
         ReportKind::Quality => {
             let rows = summary.quality.notices.iter().map(|notice| {
-                let kind = serde_json::to_value(notice.kind).unwrap_or_default();
-                let kind = kind.as_str().unwrap_or_default();
                 let text = |text: &str| Cell::from(text);
                 [
-                    text(kind),
+                    text(&variant_name(notice.kind)),
                     notice.count.into(),
                     text(&notice.subject),
                     text(&notice.what),

@@ -12,7 +12,7 @@ use super::deadlock::{Deadlock, cycles};
 use super::group::{Frames, Group, StackFrame, Stacks, WaitingThread};
 use super::lock::Lock;
 use super::reason::Reason;
-use crate::capture::{Activity, SnapshotThread};
+use crate::capture::{Activity, MAX_THREADS, SnapshotThread};
 use crate::output::utc::UtcTime;
 use crate::trace::{FunctionKind, Notice, NoticeKind, Pid, Trace};
 
@@ -23,8 +23,6 @@ const GO_SCHEDULER: [&str; 4] = [
     "runtime.mcall",
     "runtime.rt0_go",
 ];
-/// Maximum number of threads in a report that is read.
-const MAX_THREADS: usize = 1 << 14;
 /// Version of the JSON. It grows when a field changes its meaning or goes away.
 const FORMAT_VERSION: u32 = 1;
 

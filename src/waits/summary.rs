@@ -1,7 +1,5 @@
 //! What a summary keeps of a report about threads.
 
-use std::time::Duration;
-
 use super::group::{Group, StackFrame};
 use super::reason::Reason;
 use super::report::StackReport;
@@ -9,10 +7,11 @@ use crate::output::summary::{
     BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, MAX_DEADLOCKED, MAX_DEADLOCKS,
     MAX_GROUPS, MAX_TIDS, program_of,
 };
+use crate::output::variant_name;
 
-/// Returns the summary of a report made when a capture of this length ended.
+/// Returns the summary of a report made when a capture of so many seconds ended.
 #[must_use]
-pub fn summarize(report: &StackReport, capture: Duration) -> BlockedSummary {
+pub fn summarize(report: &StackReport, seconds: f64) -> BlockedSummary {
     let processes = report.processes.iter().map(|process| {
         let groups = report.groups.iter().filter(|row| row.pid == process.pid);
         let mut row = BlockedProcess {
@@ -30,7 +29,7 @@ pub fn summarize(report: &StackReport, capture: Duration) -> BlockedSummary {
                 _ => {}
             }
             let since = group.threads.iter().filter_map(|thread| thread.since_s);
-            let always = since.filter(|since| *since >= capture.as_secs_f64());
+            let always = since.filter(|since| *since >= seconds);
             row.always_waiting += always.count() as u64;
         }
         row
@@ -64,12 +63,6 @@ fn own(group: &Group) -> Option<&StackFrame> {
     group.frames.iter().find(|frame| frame.own)
 }
 
-/// Returns the name of a reason in JSON.
-fn name(reason: Reason) -> String {
-    let name = serde_json::to_value(reason).unwrap_or_default();
-    name.as_str().unwrap_or_default().to_owned()
-}
-
 fn row(group: &Group) -> BlockedGroup {
     let threads = &group.threads;
     let first = threads.first();
@@ -81,7 +74,7 @@ fn row(group: &Group) -> BlockedGroup {
     });
     BlockedGroup {
         pid: group.pid,
-        reason: name(group.reason),
+        reason: variant_name(group.reason),
         words: group.reason.words(threads.len()).to_owned(),
         threads: threads.len() as u64,
         tids: threads.iter().take(MAX_TIDS).map(|one| one.tid).collect(),

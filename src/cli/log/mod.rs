@@ -12,6 +12,7 @@ pub(super) use settings::{put_granted, requested};
 
 use crate::output::ctf;
 use crate::output::utc::UtcTime;
+use crate::output::variant_name;
 use crate::trace::{CaptureInfo, Notice, Trace};
 
 /// Maximum length of the command line, in bytes.
@@ -89,12 +90,11 @@ fn put_spool(bytes: u64, trace: &Trace, log: &mut LogLines) {
 }
 
 fn put_notice(notice: &Notice, log: &mut LogLines) {
-    let kind = serde_json::to_value(notice.kind).unwrap_or_default();
+    let kind = variant_name(notice.kind);
     let remedy = match &*notice.remedy {
         "" => String::new(),
         remedy => format!("; {remedy}"),
     };
-    let kind = kind.as_str().unwrap_or_default();
     log.put("notice", format_args!("{kind}: {}{remedy}", notice.what));
 }
 

@@ -38,8 +38,7 @@ pub struct BlockedProcess {
     pub pid: i32,
     /// Name. Untrusted.
     pub name: String,
-    /// Number of threads, and of those that ran, waited for a lock, were idle (they wait for work), and have
-    /// not run in all the capture.
+    /// Number of its threads.
     pub threads: u64,
     /// Threads that ran, or waited for a CPU.
     pub running: u64,
