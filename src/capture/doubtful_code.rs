@@ -30,7 +30,10 @@ impl DoubtfulCallers {
         let code = match caller {
             CodeAddress::Elf(id, _) | CodeAddress::File(id, _) => Some(Code::File(id)),
             CodeAddress::Jit(process, _) => Some(Code::Jit(process)),
-            CodeAddress::Kernel(_) | CodeAddress::Unmapped(..) | CodeAddress::Truncated(_) => None,
+            CodeAddress::Kernel(_)
+            | CodeAddress::Unmapped(..)
+            | CodeAddress::Truncated(_)
+            | CodeAddress::Blocked(_) => None,
         };
         let at = code.and_then(|code| match self.0.get(&code) {
             Some(at) => *at,

@@ -29,6 +29,8 @@ pub(super) enum FrameCategory {
     Inlined,
     Unresolved,
     Truncated,
+    /// Where a thread waited.
+    Blocked,
 }
 
 /// A distinct stack of labels, from its process to its leaf.
@@ -415,6 +417,7 @@ fn category(trace: &Trace, function: FunctionId) -> FrameCategory {
     let row = &trace.functions[function.index()];
     match row.kind {
         FunctionKind::Marker => FrameCategory::Truncated,
+        FunctionKind::Blocked => FrameCategory::Blocked,
         _ if label::known_name(row).is_none() => FrameCategory::Unresolved,
         _ if row.inlined => FrameCategory::Inlined,
         FunctionKind::Kernel => FrameCategory::Kernel,

@@ -28,7 +28,7 @@ const FRAME_BYTES: usize = 200;
 const DEPTHS: [usize; 5] = [usize::MAX, 1024, 256, 64, 8];
 
 /// Colours of the legend, in its order. They differ in lightness, for red-green colour blindness.
-const LEGEND: [(FrameCategory, &str, [u8; 3]); 8] = [
+const LEGEND: [(FrameCategory, &str, [u8; 3]); 9] = [
     (FrameCategory::Process, "process", [188, 183, 208]),
     (FrameCategory::Kernel, "kernel", [226, 124, 62]),
     (FrameCategory::Native, "native", [238, 199, 88]),
@@ -37,6 +37,7 @@ const LEGEND: [(FrameCategory, &str, [u8; 3]); 8] = [
     (FrameCategory::Inlined, "inlined", [132, 172, 228]),
     (FrameCategory::Unresolved, "unresolved", [178, 178, 178]),
     (FrameCategory::Truncated, "truncated", [206, 106, 122]),
+    (FrameCategory::Blocked, "blocked", [150, 140, 214]),
 ];
 
 /// Maximum change of a colour channel, which distinguishes adjacent frames.

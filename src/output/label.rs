@@ -54,7 +54,7 @@ pub(super) fn module_of_kind(kind: FunctionKind) -> &'static str {
         FunctionKind::Jit => "jit",
         FunctionKind::ReadyToRun => "r2r",
         FunctionKind::Unmapped => "unmapped",
-        FunctionKind::Marker => "perfcollect",
+        FunctionKind::Marker | FunctionKind::Blocked => "perfcollect",
         FunctionKind::Group => "",
     }
 }

@@ -97,6 +97,7 @@ impl OwnCode {
                     FunctionKind::Kernel
                     | FunctionKind::Unmapped
                     | FunctionKind::Marker
+                    | FunctionKind::Blocked
                     | FunctionKind::Group => false,
                     FunctionKind::Native => {
                         !module.is_empty()

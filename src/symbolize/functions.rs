@@ -57,7 +57,11 @@ pub(crate) fn unsymbolized(code: CodeAddress) -> Function {
         CodeAddress::Elf(..) | CodeAddress::File(..) => ("", FunctionKind::Native, None),
         CodeAddress::Jit(..) => (jit::MODULE, FunctionKind::Jit, None),
         CodeAddress::Unmapped(..) => ("unmapped", FunctionKind::Unmapped, None),
-        CodeAddress::Truncated(why) => ("perfcollect", FunctionKind::Marker, Some(why.marker())),
+        CodeAddress::Truncated(why) => {
+            let name = why.marker().to_owned();
+            ("perfcollect", FunctionKind::Marker, Some(name))
+        }
+        CodeAddress::Blocked(place) => ("perfcollect", FunctionKind::Blocked, Some(place.label())),
     };
     Function {
         name: name.map(Into::into),

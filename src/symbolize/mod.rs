@@ -72,7 +72,9 @@ impl Source {
             CodeAddress::Kernel(_) => Self::Kernel,
             CodeAddress::Elf(id, _) | CodeAddress::File(id, _) => Self::Module(id),
             CodeAddress::Jit(id, _) => Self::Jit(id),
-            CodeAddress::Unmapped(..) | CodeAddress::Truncated(_) => Self::Nothing,
+            CodeAddress::Unmapped(..) | CodeAddress::Truncated(_) | CodeAddress::Blocked(_) => {
+                Self::Nothing
+            }
         }
     }
 
@@ -128,7 +130,7 @@ fn offset(code: CodeAddress) -> u64 {
         | CodeAddress::File(_, address)
         | CodeAddress::Jit(_, address)
         | CodeAddress::Unmapped(_, address) => address,
-        CodeAddress::Truncated(_) => 0,
+        CodeAddress::Truncated(_) | CodeAddress::Blocked(_) => 0,
     }
 }
 
@@ -212,6 +214,7 @@ pub fn symbolize(
         frame_functions,
         stacks: raw_trace.stacks,
         samples: raw_trace.samples,
+        blocked: raw_trace.blocked,
         event_code: raw_trace.event_code,
         modules: Vec::new(),
         quality: Quality {

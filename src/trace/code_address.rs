@@ -1,5 +1,6 @@
 //! Code addresses.
 
+use super::blocked::Blocked;
 use super::ids::{ModuleId, ProcessId};
 use super::quality::Truncation;
 
@@ -20,4 +21,6 @@ pub enum CodeAddress {
     Unmapped(ProcessId, u64),
     /// Represents the missing callers of a truncated stack.
     Truncated(Truncation),
+    /// Represents where a thread waited: the leaf of its stack.
+    Blocked(Blocked),
 }

@@ -1,5 +1,6 @@
 //! The finished trace: output of every input path, input of every writer.
 
+mod blocked;
 mod callers;
 mod code_address;
 mod cpu_pressure;
@@ -20,6 +21,7 @@ mod stack;
 mod throttle;
 
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
+pub use blocked::Blocked;
 pub use callers::Callers;
 pub use code_address::CodeAddress;
 pub use cpu_pressure::{CpuPressure, ProcessWaits};
@@ -69,6 +71,8 @@ pub enum FunctionKind {
     Unmapped,
     /// Not code: represents the missing callers of a truncated stack.
     Marker,
+    /// Not code: represents where a thread waited.
+    Blocked,
     /// Several functions that a view shows as one.
     Group,
 }
@@ -259,6 +263,9 @@ pub struct Trace {
     pub stacks: StackTable,
     /// Samples in order of time.
     pub samples: Samples,
+    /// Times for which threads waited, in order of their ends: a sample has the end, the length as its
+    /// weight, and the stack with [`Blocked`] as its leaf.
+    pub blocked: Samples,
     /// One row per ELF file with code in a stack.
     pub modules: Vec<Module>,
     /// Events of .NET runtimes, as streams on disk.

@@ -318,7 +318,7 @@ impl SymbolCounts {
             FunctionKind::Jit => &mut self.jit,
             FunctionKind::ReadyToRun => &mut self.ready_to_run,
             FunctionKind::Unmapped => &mut self.unmapped,
-            FunctionKind::Marker | FunctionKind::Group => return None,
+            FunctionKind::Marker | FunctionKind::Blocked | FunctionKind::Group => return None,
         })
     }
 }

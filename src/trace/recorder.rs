@@ -341,6 +341,13 @@ impl<W: Write, S: RowSource> SampleWriter<'_, W, S> {
         frame
     }
 
+    /// Writes the time for which a thread waited.
+    ///
+    /// These times must be in the order of their ends.
+    pub fn push_blocked(&mut self, wait: Sample) {
+        self.recorder.spool.put(&SpoolRow::Blocked(wait));
+    }
+
     /// Writes a sample.
     ///
     /// Samples must be in order of time.

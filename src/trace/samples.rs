@@ -72,7 +72,7 @@ impl Samples {
             self.start_chunk();
         }
         if let Some(Chunk::InMemory(bytes)) = self.chunks.last_mut() {
-            sample::encode(&self.last, &sample, bytes);
+            sample::encode(sample::SAMPLE, &self.last, &sample, bytes);
         }
         self.last = sample;
         self.len += 1;

@@ -320,7 +320,7 @@ pub(super) fn kind(kind: FunctionKind) -> &'static str {
         FunctionKind::Jit => "JIT",
         FunctionKind::ReadyToRun => "R2R",
         FunctionKind::Unmapped => "-",
-        FunctionKind::Marker => "",
+        FunctionKind::Marker | FunctionKind::Blocked => "",
         FunctionKind::Group => "group",
     }
 }

@@ -34,7 +34,7 @@ const CATEGORIES: [(&str, &str); 6] = [
 
 fn category(code: &Code) -> usize {
     match code.kind {
-        FunctionKind::Marker | FunctionKind::Group => 0,
+        FunctionKind::Marker | FunctionKind::Blocked | FunctionKind::Group => 0,
         _ if code.is_offset => 5,
         FunctionKind::Kernel => 1,
         FunctionKind::Native => 2,

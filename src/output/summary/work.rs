@@ -284,7 +284,7 @@ fn flags(function: &Function) -> u16 {
         .filter(|(prefixes, _)| starts(prefixes))
         .fold(0, |all, (_, flag)| all | flag),
         FunctionKind::Marker => TRUNCATED,
-        FunctionKind::Unmapped | FunctionKind::Group => 0,
+        FunctionKind::Unmapped | FunctionKind::Blocked | FunctionKind::Group => 0,
     }
 }
 

@@ -8,8 +8,8 @@ use super::row::{
 use super::sample;
 use super::wire::{Input, put, put_difference, put_string};
 use crate::trace::{
-    CodeAddress, CpuLosses, CpuPauses, DoubtfulCode, Doubts, FrameId, Losses, ModuleId, Nanos,
-    Pauses, Pid, ProcessId, Sample, StackId, ThreadId, Tid, Truncation,
+    Blocked, CodeAddress, CpuLosses, CpuPauses, DoubtfulCode, Doubts, FrameId, Losses, ModuleId,
+    Nanos, Pauses, Pid, ProcessId, Sample, StackId, ThreadId, Tid, Truncation,
 };
 
 /// Maximum length of a path or name (the kernel's limit for paths is 4096).
@@ -36,6 +36,7 @@ pub(super) struct Codec {
     nodes: Range<u32>,
     last_address: u64,
     last: Sample,
+    last_blocked: Sample,
 }
 
 impl Codec {
@@ -155,7 +156,10 @@ impl Codec {
                 put(out, (self.frames.end - code.frame.0).into());
             }
             SpoolRow::Forget => out.push(16),
-            SpoolRow::Sample(sample) => sample::encode(&self.last, sample, out),
+            SpoolRow::Sample(sample) => sample::encode(sample::SAMPLE, &self.last, sample, out),
+            SpoolRow::Blocked(wait) => {
+                sample::encode(sample::BLOCKED, &self.last_blocked, wait, out);
+            }
         }
         self.follow(row);
     }
@@ -170,6 +174,12 @@ impl Codec {
             CodeAddress::Truncated(why) => {
                 let index = Truncation::ALL.iter().position(|&reason| reason == why);
                 out.extend([8, 5, index.unwrap_or_default() as u8]);
+                return;
+            }
+            CodeAddress::Blocked(place) => {
+                let (kind, number) = place.encoded();
+                out.extend([8, 6, kind]);
+                put(out, number.into());
                 return;
             }
         };
@@ -267,7 +277,12 @@ impl Codec {
             }
             16 => SpoolRow::Forget,
             18 => SpoolRow::ProcessEnd(self.process(input)?, Nanos(input.integer()?)),
-            kind if sample::is_sample(kind) => SpoolRow::Sample(self.decode_sample(kind, input)?),
+            kind if sample::is_kind(sample::SAMPLE, kind) => {
+                SpoolRow::Sample(self.decode_sample(&self.last, kind, input)?)
+            }
+            kind if sample::is_kind(sample::BLOCKED, kind) => {
+                SpoolRow::Blocked(self.decode_sample(&self.last_blocked, kind, input)?)
+            }
             kind => return Err(RowError::Kind(kind)),
         };
         self.follow(&row);
@@ -289,12 +304,23 @@ impl Codec {
                 let why = Truncation::ALL.get(usize::from(why));
                 CodeAddress::Truncated(*why.ok_or(RowError::Number)?)
             }
+            6 => {
+                let kind = input.byte()?;
+                let number = u16::try_from(input.integer()?).map_err(|_| RowError::Number)?;
+                let place = Blocked::decoded(kind, number);
+                CodeAddress::Blocked(place.ok_or(RowError::Number)?)
+            }
             kind => return Err(RowError::Kind(kind)),
         })
     }
 
-    fn decode_sample(&self, flags: u8, input: &mut Input<'_>) -> Result<Sample, RowError> {
-        let sample = sample::decode(&self.last, flags, input)?;
+    fn decode_sample(
+        &self,
+        last: &Sample,
+        flags: u8,
+        input: &mut Input<'_>,
+    ) -> Result<Sample, RowError> {
+        let sample = sample::decode(last, flags, input)?;
         // Checks fields that did not differ as well: no sample precedes the first one.
         defined(sample.thread.0, &(0..self.threads), "thread")?;
         if sample.stack != StackId::EMPTY {
@@ -324,11 +350,12 @@ impl Codec {
                     | CodeAddress::File(_, address)
                     | CodeAddress::Jit(_, address)
                     | CodeAddress::Unmapped(_, address) => self.last_address = address,
-                    CodeAddress::Truncated(_) => {}
+                    CodeAddress::Truncated(_) | CodeAddress::Blocked(_) => {}
                 }
             }
             SpoolRow::Node(..) => self.nodes.end += 1,
             SpoolRow::Sample(sample) => self.last = *sample,
+            SpoolRow::Blocked(wait) => self.last_blocked = *wait,
             SpoolRow::Forget => {
                 self.frames.start = self.frames.end;
                 self.nodes.start = self.nodes.end;

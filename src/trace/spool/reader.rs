@@ -56,6 +56,8 @@ pub struct RawTrace {
     pub stacks: StackTable,
     /// Samples in order of time.
     pub samples: Samples,
+    /// Times for which threads waited, in order of their ends.
+    pub blocked: Samples,
     /// Completeness of the stacks.
     pub quality: StackQuality,
     /// Code with doubtful callers.
@@ -133,6 +135,7 @@ impl RawTrace {
             frames: Vec::new(),
             stacks: StackTable::default(),
             samples,
+            blocked: Samples::default(),
             quality: StackQuality::default(),
             doubtful: Vec::new(),
             losses: Losses::default(),
@@ -200,6 +203,7 @@ impl Reader {
             frames,
             stacks,
             samples,
+            blocked,
             processes,
             threads,
             files,
@@ -268,6 +272,11 @@ impl Reader {
             SpoolRow::End(time) => {
                 *end = time;
                 return Ok(true);
+            }
+            SpoolRow::Blocked(mut wait) => {
+                *end = wait.time.max(*end);
+                wait.stack = self.id_remap.stack_of(wait.stack);
+                blocked.push(wait);
             }
             SpoolRow::Sample(mut sample) => {
                 *end = sample.time.max(*end);

@@ -150,6 +150,8 @@ pub enum SpoolRow<'a> {
     End(Nanos),
     /// A sample.
     Sample(Sample),
+    /// A thread waited: until a time, for its weight.
+    Blocked(Sample),
     /// No later row refers to a frame or stack node before this row.
     Forget,
 }

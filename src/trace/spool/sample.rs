@@ -4,26 +4,29 @@ use super::row::RowError;
 use super::wire::{Input, put, put_difference};
 use crate::trace::{Cpu, Nanos, Sample, StackId, ThreadId};
 
-/// Flags of the fields that differ, combined with [`SAMPLE`].
+/// Flags of the fields that differ, combined with [`SAMPLE`] or [`BLOCKED`].
 const THREAD: u8 = 1;
 const CPU: u8 = 2;
 const WEIGHT: u8 = 4;
 const STACK: u8 = 8;
-const SAMPLE: u8 = 0x80;
+/// First byte of a sample, without flags.
+pub(in crate::trace) const SAMPLE: u8 = 0x80;
+/// First byte of the time for which a thread waited, without flags.
+pub(super) const BLOCKED: u8 = 0x40;
 
-/// Returns whether the first byte of a row is that of a sample.
-pub(super) fn is_sample(kind: u8) -> bool {
-    kind & !(THREAD | CPU | WEIGHT | STACK) == SAMPLE
+/// Returns whether the first byte of a row is `kind` with flags.
+pub(super) fn is_kind(kind: u8, byte: u8) -> bool {
+    byte & !(THREAD | CPU | WEIGHT | STACK) == kind
 }
 
-/// Writes a sample that follows `last`: the flags, then the fields that differ.
-pub(in crate::trace) fn encode(last: &Sample, sample: &Sample, out: &mut Vec<u8>) {
+/// Writes a sample of a kind that follows `last`: the kind and the flags, then the fields that differ.
+pub(in crate::trace) fn encode(kind: u8, last: &Sample, sample: &Sample, out: &mut Vec<u8>) {
     let differs = |differs: bool, flag: u8| if differs { flag } else { 0 };
     let flags = differs(sample.thread != last.thread, THREAD)
         | differs(sample.cpu != last.cpu, CPU)
         | differs(sample.weight != last.weight, WEIGHT)
         | differs(sample.stack != last.stack, STACK);
-    out.push(SAMPLE | flags);
+    out.push(kind | flags);
     put_difference(out, last.time.0, sample.time.0);
     if flags & THREAD != 0 {
         put(out, sample.thread.0.into());
