@@ -23,8 +23,10 @@ const ARGUMENT: &str = "files that the command line names, and those beside them
 const CACHE: &str = "the download cache, below directories of the user";
 
 /// Files that use paths, and what paths these are.
-const TRUSTED: [(&str, &str); 44] = [
+const TRUSTED: [(&str, &str); 46] = [
     ("src/capture/cpu_waits.rs", KERNEL),
+    ("src/capture/off_cpu/mod.rs", KERNEL),
+    ("src/capture/off_cpu/watched_thread.rs", KERNEL),
     ("src/capture/priority.rs", KERNEL),
     ("src/capture/signals.rs", KERNEL),
     ("src/capture/usage.rs", KERNEL),

@@ -1,10 +1,14 @@
 //! Turns perf records into spool rows: filters processes, counts losses, records stacks.
 
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use perfcollect_symbols::symbolizer::Symbolizer;
 
@@ -13,8 +17,10 @@ use super::early_stacks::{EarlyStack, EarlyStacks};
 use super::event_code::EventCode;
 use super::event_sessions::EventSessions;
 use super::not_running;
+use super::off_cpu::{Found, State, Tick, Timeline, Wait};
 use super::patience::Patience;
 use super::rundown_sessions::RundownSessions;
+use super::snapshot;
 use super::stack_walker::{StackWalker, Walked};
 use super::starting_processes::StartingProcesses;
 use super::target::{Filter, Target};
@@ -24,8 +30,8 @@ use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, Record, SampleRecord};
 use crate::trace::spool::{KsymbolRow, SpoolEnd};
 use crate::trace::{
-    Callers, CodeAddress, Cpu, Header, Losses, MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid,
-    ProcessId, Recorder, RowSource, Sample, StackId, ThreadId, Tid, Truncation,
+    Blocked, Callers, CodeAddress, Cpu, Header, Losses, MORE_DESCRIPTORS, Nanos, Notice,
+    NoticeKind, Pid, ProcessId, Recorder, RowSource, Sample, StackId, ThreadId, Tid, Truncation,
 };
 use crate::unwind::WalkOutcome;
 
@@ -52,6 +58,10 @@ pub(super) struct Engine<'a, W> {
     doubtful: DoubtfulCallers,
     /// Size of the deepest stack of each CPU since the last call of [`Engine::take_deepest`].
     deepest: BTreeMap<Cpu, u64>,
+    /// Where the threads of the target were without a CPU.
+    timeline: Timeline<Place>,
+    /// Where they last ran, by samples.
+    last_runs: FxHashMap<Tid, Place>,
     /// Stack of the current sample, kept to avoid an allocation per sample.
     leaf_first: Vec<CodeAddress>,
 }
@@ -86,6 +96,8 @@ impl<'a, W: Write> Engine<'a, W> {
             losses: Losses::default(),
             doubtful: DoubtfulCallers::default(),
             deepest: BTreeMap::new(),
+            timeline: Timeline::default(),
+            last_runs: FxHashMap::default(),
             leaf_first: Vec::new(),
         }
     }
@@ -243,6 +255,15 @@ impl<'a, W: Write> Engine<'a, W> {
                     let (doubts, machine) = (&mut self.losses.doubts, &self.walker.machine);
                     self.doubtful.count(doubts, doubt, sample.pid, machine);
                 }
+                if self.timeline.follows(tid) {
+                    let last = Place {
+                        leaf: Blocked::Preempted,
+                        stack_hash: 0,
+                        callers: self.leaf_first.as_slice().into(),
+                        truncation,
+                    };
+                    self.last_runs.insert(tid, last);
+                }
                 self.stack(thread, truncation)
             }
         };
@@ -346,6 +367,81 @@ impl<'a, W: Write> Engine<'a, W> {
                 stack: self.stack(thread, None),
             };
             self.early.insert(sample.tid, sample.time, early);
+        }
+    }
+
+    /// Adds a look at a thread: where it was without a CPU since the look before.
+    pub(super) fn look(&mut self, tick: &Tick) {
+        let (thread, process) = self.walker.machine.sampled(tick.pid, tick.tid);
+        let place = tick.found.as_ref();
+        let place = place.map(|found| self.place(tick, process, found));
+        let waits = self.timeline.tick(tick, place);
+        for wait in waits {
+            let Wait {
+                state,
+                start,
+                length,
+            } = wait;
+            let last_run = || self.last_runs.get(&tick.tid).cloned();
+            let (leaf, place) = match state {
+                State::Waits(place) => {
+                    let leaf = place.as_ref().map(|place| place.leaf);
+                    (leaf.unwrap_or(Blocked::Unknown), place)
+                }
+                State::Ready(place) => (Blocked::Ready, place),
+                State::Preempted => (Blocked::Preempted, last_run()),
+            };
+            self.leaf_first.clear();
+            self.leaf_first.push(CodeAddress::Blocked(leaf));
+            let mut truncation = None;
+            if let Some(place) = place {
+                self.leaf_first.extend_from_slice(&place.callers);
+                truncation = place.truncation;
+            }
+            let stack = self.stack(thread, truncation);
+            let mut writer = self.recorder.sample_writer(&mut self.walker);
+            writer.push_blocked(Sample {
+                time: Nanos(start.0.saturating_add(length)),
+                weight: Nanos(length),
+                thread,
+                cpu: Cpu(0),
+                stack,
+            });
+        }
+        if !self.timeline.follows(tick.tid) {
+            self.last_runs.remove(&tick.tid);
+        }
+    }
+
+    /// Returns where a thread waits. Its stack is walked only if it differs from that of the last look.
+    fn place(&mut self, tick: &Tick, process: ProcessId, found: &Found) -> Place {
+        let Some(read) = &found.read else {
+            return Place {
+                leaf: found.place,
+                stack_hash: 0,
+                callers: Rc::default(),
+                truncation: None,
+            };
+        };
+        let (sp, ip) = (read.blocked.sp, read.blocked.ip);
+        let stack_hash = FxBuildHasher.hash_one((sp, ip, &read.stack));
+        if let Some(known) = self.timeline.place(tick.tid)
+            && known.stack_hash == stack_hash
+        {
+            let callers = Rc::clone(&known.callers);
+            return Place {
+                leaf: found.place,
+                callers,
+                ..*known
+            };
+        }
+        let sample = snapshot::sample(tick.pid, tick.tid, read);
+        let truncation = self.walk(&sample, process, false).outcome.cut;
+        Place {
+            leaf: found.place,
+            stack_hash,
+            callers: self.leaf_first.as_slice().into(),
+            truncation,
         }
     }
 
@@ -506,6 +602,17 @@ impl<'a, W: Write> Engine<'a, W> {
         let (spool, files) = self.recorder.finish(now, &self.losses);
         (spool, self.walker.machine.into_symbol_sources(&files))
     }
+}
+
+/// Where a thread waits.
+#[derive(Clone)]
+struct Place {
+    leaf: Blocked,
+    /// Hash of the registers and the stack.
+    stack_hash: u64,
+    /// Functions of the stack, innermost first.
+    callers: Rc<[CodeAddress]>,
+    truncation: Option<Truncation>,
 }
 
 /// Returns whether the mappings of a process show a runtime.

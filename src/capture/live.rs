@@ -16,6 +16,7 @@ use super::engine::Engine;
 use super::error::CaptureError;
 use super::event_sessions::{EventRequest, EventSessions};
 use super::finished::{End, StoppedCapture};
+use super::off_cpu::OffCpu;
 use super::priority::Priority;
 use super::sample_rate::SampleRate;
 use super::session_starts::SessionChoice;
@@ -46,6 +47,8 @@ pub struct CaptureRequest {
     pub samples: bool,
     /// Whether to read what the threads of named processes do when the capture ends.
     pub threads: bool,
+    /// Part of a CPU that following the waits of threads may take, from 0 to 1. `None` if they are not followed.
+    pub off_cpu: Option<f64>,
     /// Limit on the size of its files and of the trace.
     pub disk: DiskBudget,
     /// Searches debug files for unwind information.
@@ -136,10 +139,18 @@ pub fn run(
         }
         _ => None,
     };
+    let mut notices = Vec::new();
+    let mut off_cpu = None;
+    if let Some(share) = request.off_cpu {
+        let named = !matches!(request.target, Target::SystemWide);
+        match OffCpu::start(named.then(|| engine.processes()), share) {
+            Ok(started) => off_cpu = Some(started),
+            Err(notice) => notices.push(notice),
+        }
+    }
     // This follows the start of the command, which must not inherit it.
     let mut priority = Priority::raise();
 
-    let mut notices = Vec::new();
     let end = loop {
         let left = request
             .limit
@@ -167,6 +178,10 @@ pub fn run(
         engine.tick(flush_limit, session.malformed(), session.late());
         session.adapt_copies(engine.take_deepest());
         waits.follow(|| engine.processes());
+        if let Some(off_cpu) = &mut off_cpu {
+            off_cpu.follow(engine.processes());
+            off_cpu.ticks(flush_limit, |tick| engine.look(tick));
+        }
         let (samples, bytes, events) = (engine.samples(), engine.bytes(), engine.event_size());
         report(Progress {
             elapsed: clock.elapsed(),
@@ -217,6 +232,9 @@ pub fn run(
     let ended = perf::now();
     let pressure = waits.end(&engine.processes());
     drop(priority);
+    if let Some(off_cpu) = &mut off_cpu {
+        off_cpu.end();
+    }
     // All processes of the machine have too many.
     let named = match request.target {
         Target::Pids(_) | Target::Command(_) if request.threads => engine.processes(),
@@ -225,6 +243,9 @@ pub fn run(
     let snapshot =
         (!named.is_empty()).then(|| snapshot::at_end(named, &request.symbolizer, signals));
     session.drain_all(|time, record| engine.record(time, &record));
+    if let Some(off_cpu) = off_cpu {
+        notices.extend(off_cpu.finish(|tick| engine.look(tick)));
+    }
     engine.finish_sessions(|| signals.pending());
     if end != End::Signal && signals.pending() {
         // It asked for an end that had just come, not for an end of the work that follows.

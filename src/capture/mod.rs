@@ -17,6 +17,7 @@ mod live;
 mod named_ranges;
 mod not_running;
 mod notable;
+mod off_cpu;
 mod patience;
 mod priority;
 mod process_limits;

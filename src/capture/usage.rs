@@ -11,6 +11,13 @@ pub fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Returns the CPU time of this thread.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// Returns the peak resident memory of this process in KiB, or 0 if /proc does not contain it.
 #[must_use]
 pub fn peak_memory_kib() -> u64 {

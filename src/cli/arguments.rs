@@ -150,6 +150,9 @@ pub(super) struct CollectOptions {
     /// Sample CPU cycles instead of CPU time, if the CPU has the counter
     #[arg(hide_short_help = true, long)]
     pub(super) hwevents: bool,
+    /// Also follow where threads spend the time without a CPU: locks, sockets, files, sleep, ...
+    #[arg(long, aliases = ["offcpu", "off-cpu", "wall"])]
+    pub(super) threadtime: bool,
     /// Set by `start`
     #[arg(long, hide = true)]
     pub(super) background: bool,

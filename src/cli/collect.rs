@@ -32,6 +32,8 @@ use crate::trace::{Notice, NoticeKind, Pid};
 
 /// Name of the process of a background capture.
 const PROCESS_NAME: &CStr = c"perfcollect";
+/// Part of a CPU that following the waits of threads may take.
+const OFF_CPU_SHARE: f64 = 0.02;
 /// Address space that a capture and its end need on most systems, in bytes.
 const ENOUGH_ADDRESS_SPACE: u64 = 1 << 30;
 
@@ -151,7 +153,8 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         let why = why_no_samples(&capture, &request);
         // The settings of the runtime are always there, so only requested providers count.
         let has_events = providers.iter().any(|name| capture.events.has_any_of(name));
-        if !has_events && snapshot.is_none() {
+        let has_waits = snapshot.is_some() || !capture.raw_trace.blocked.is_empty();
+        if !has_events && !has_waits {
             let _ = working.remove();
             return Err(match request.samples {
                 true => CollectError::NoSamples(why),
@@ -161,7 +164,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         if request.samples {
             let what = match has_events {
                 true => format!("there are no samples, only events: {why}"),
-                false => "there are no samples, only what the threads waited for at the end".into(),
+                false => "there are no samples, only what the threads waited for".into(),
             };
             capture
                 .notices
@@ -218,6 +221,7 @@ fn request(
         samples: plan.samples,
         // `top` shows only what runs.
         threads: plan.samples && !options.summary_only,
+        off_cpu: options.threadtime.then_some(OFF_CPU_SHARE),
         disk,
         symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),
         limit: options.collectsec,

@@ -57,7 +57,8 @@ pub(super) fn read(
     let path = &options.source.recording;
     let summary = archive.summary()?;
     let is_chosen = |event: &String| *event == summary.info.event;
-    if summary.samples == 0 || !options.event.as_ref().is_none_or(is_chosen) {
+    let is_empty = summary.samples == 0 && summary.thread_time.is_none();
+    if is_empty || !options.event.as_ref().is_none_or(is_chosen) {
         return Err(ConvertError::NoSamples {
             path: path.display().to_string(),
             why: match &options.event {

@@ -129,7 +129,9 @@ impl OutputRequest<'_> {
         let trace = self.reporter.during("Symbolizing", &|| None, || {
             symbolize::symbolize(capture, &self.naming, &|| stopped(signals))
         });
-        trace.map_err(|Cancelled| WriteError::Stopped)
+        let mut trace = trace.map_err(|Cancelled| WriteError::Stopped)?;
+        waits::name_places(&mut trace);
+        Ok(trace)
     }
 
     /// Writes the files of a trace.

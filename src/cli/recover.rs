@@ -58,7 +58,8 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     if !options.names.download() {
         sandbox::enter(&[name, output], &[]);
     }
-    if capture.raw_trace.samples.is_empty() && capture.events.is_empty() {
+    let raw_trace = &capture.raw_trace;
+    if raw_trace.samples.is_empty() && raw_trace.blocked.is_empty() && capture.events.is_empty() {
         return Err(RecoverError::NoSamples { path: path() });
     }
     reporter.say(&format!(

@@ -30,7 +30,7 @@ pub(super) struct ReportOptions {
     /// findings: what is remarkable, most costly first. summary: origin, quality and losses; as JSON all of summary.json.
     /// own: your code, with the libraries it calls. cpu: methods by their own CPU time. calltree: callers and callees. processes,
     /// threads, modules, syscalls: CPU time by each. blocked: the stacks of all threads when the capture ended, and what they
-    /// waited for. gc, jit, exceptions, contention (waits for locks), alloc (needs a
+    /// waited for. threadtime: where threads spent the time without a CPU (needs a capture with -threadtime). gc, jit, exceptions, contention (waits for locks), alloc (needs a
     /// capture with -gconly), thread-pool. events: what .NET processes sent, by kind. event-losses: how much of it was
     /// lost. quality: notices about the capture.
     #[arg(
@@ -47,7 +47,7 @@ pub(super) struct ReportOptions {
     /// Maximum number of rows [default: all that summary.json has]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// Kind cpu: each function without a name; threads: each thread; blocked: whole stacks
+    /// Kind cpu: each function without a name; threads, threadtime: each thread; blocked: whole stacks
     #[arg(long)]
     full: bool,
     #[command(flatten)]

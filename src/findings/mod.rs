@@ -16,6 +16,7 @@ mod jit;
 mod kernel;
 mod scene;
 mod thread_pool;
+mod thread_time;
 mod work;
 
 use std::collections::BTreeMap;
@@ -31,13 +32,14 @@ const MAX_SAME: usize = 3;
 /// A rule: the findings that follow from a summary.
 type Rule = fn(&Scene<'_>) -> Vec<Finding>;
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     blocked::find,
     cpu_use::find,
     cpu_pressure::find,
     gc::find,
     contention::find,
     thread_pool::find,
+    thread_time::find,
     exceptions::find,
     jit::find,
     kernel::find,

@@ -4,13 +4,14 @@ use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 
 use procfs_core::net::{TcpNetEntries, TcpState, UdpNetEntries, UnixNetEntries};
 use procfs_core::{ExplicitSystemInfo, FromBufRead, FromBufReadSI};
 use rustc_hash::FxHashMap;
 
 use super::proc_fs::read;
-use crate::trace::Pid;
+use crate::trace::{BlockedOn, Pid};
 
 /// Maximum size of a table of sockets, in bytes: about 200 000 connections.
 const MAX_TABLE_BYTES: u64 = 32 << 20;
@@ -59,6 +60,20 @@ impl Descriptors {
             Some(kind) => kind.trim_matches(['[', ']']).to_owned(),
             None => link,
         })
+    }
+
+    /// Returns what a descriptor refers to.
+    #[must_use]
+    pub fn kind(&self, descriptor: i32) -> BlockedOn {
+        let Ok(link) = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", self.pid)) else {
+            return BlockedOn::Nothing;
+        };
+        match link.as_os_str().as_bytes() {
+            link if link.starts_with(b"socket:") => BlockedOn::Socket,
+            link if link.starts_with(b"pipe:") => BlockedOn::Pipe,
+            link if link.starts_with(b"/") => BlockedOn::File,
+            _ => BlockedOn::Anonymous,
+        }
     }
 
     /// Describes the files that an epoll descriptor watches: lines `tfd: N ...` of its fdinfo.

@@ -52,12 +52,12 @@ pub use priority::{raise_thread_priority, reset_thread_priority};
 pub use proc_fs::{
     ProcError, arguments, boot_id, command_line, container, control_group, cpu_ticks, environment,
     exists, file_owner, has_other_clock, is_running, is_stopped, namespace_pid,
-    new_namespace_threads, pids, process_name, start_ticks, thread_group, thread_name,
+    new_namespace_threads, pids, preemptions, process_name, start_ticks, thread_group, thread_name,
     thread_names, threads, why_unreadable, with_descendants,
 };
 pub use recording_files::RecordingFiles;
 pub use rows::JitProcesses;
-pub use sched_stat::ThreadTimes;
+pub use sched_stat::{ThreadCounters, ThreadTimes};
 pub use scheduler_clock::SchedulerClock;
 pub use system_call::{Resource, SystemCall};
 pub use thread_state::{Blocked, NotBlocked, SchedulerState, kernel_function, time_slices};

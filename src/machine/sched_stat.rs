@@ -34,6 +34,31 @@ impl ThreadTimes {
     }
 }
 
+/// Counters of a thread since its start: its times, and how often it got a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadCounters {
+    /// Time on a CPU, in nanoseconds.
+    pub ran_ns: u64,
+    /// Time in which it was ready and had no CPU, in nanoseconds.
+    pub waited_ns: u64,
+    /// Number of time slices. It has not run while that is the same.
+    pub slices: u64,
+}
+
+impl ThreadCounters {
+    /// Parses the line of /proc/PID/schedstat.
+    #[must_use]
+    pub fn parse(line: &str) -> Option<Self> {
+        let ThreadTimes { ran_ns, waited_ns } = ThreadTimes::parse(line)?;
+        let slices = line.split_ascii_whitespace().nth(2)?.parse().ok()?;
+        Some(Self {
+            ran_ns,
+            waited_ns,
+            slices,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -54,6 +54,14 @@ impl Blocked {
     pub fn of(pid: Pid, tid: Tid) -> Result<Self, NotBlocked> {
         let line = read(format!("/proc/{pid}/task/{tid}/syscall"), MAX_BYTES)
             .map_err(|ProcError::Read { source, .. }| NotBlocked::Unreadable(source))?;
+        Self::of_line(&line)
+    }
+
+    /// Parses the line of the file.
+    ///
+    /// # Errors
+    /// The thread does not wait, or is one of the kernel.
+    pub fn of_line(line: &[u8]) -> Result<Self, NotBlocked> {
         match line.trim_ascii() {
             b"running" => Err(NotBlocked::Runs),
             line => Self::parse(line).ok_or(NotBlocked::NoUserCode),

@@ -20,6 +20,10 @@ pub(crate) const FOLDER_SUFFIX: &str = ".trace";
 pub(crate) const SUMMARY: &str = "summary.json";
 /// Entry with the folded stacks.
 pub(crate) const FOLDED: &str = "stacks.folded";
+/// Entry with the times for which threads had no CPU, as folded stacks.
+pub(crate) const BLOCKED: &str = "blocked.folded";
+/// Entry with their flame graph.
+pub(crate) const BLOCKED_GRAPH: &str = "blocked.svg";
 /// Entry with the flame graph.
 pub(crate) const FLAME_GRAPH: &str = "flamegraph.svg";
 /// Folder of the event streams.
@@ -144,6 +148,10 @@ impl<W: Write> Archive<'_, W> {
         self.entry(FLAME_GRAPH, |out| {
             Ok(out.write_all(pictures.flame_graph()?)?)
         })?;
+        if !trace.blocked.is_empty() {
+            self.entry(BLOCKED, |out| Ok(pictures.write_blocked(out)?))?;
+            self.entry(BLOCKED_GRAPH, |out| Ok(pictures.write_blocked_graph(out)?))?;
+        }
         self.summary(summary)?;
         if let Some(threads) = threads {
             self.entry(THREADS, |out| Ok(out.write_all(threads)?))?;

@@ -15,7 +15,9 @@ use super::process_labels::ProcessLabels;
 use super::sanitize;
 use super::short_name::NameStyle;
 use super::thread_labels::ThreadLabels;
-use crate::trace::{FrameId, FunctionId, FunctionKind, ProcessId, StackId, ThreadId, Trace};
+use crate::trace::{
+    FrameId, FunctionId, FunctionKind, ProcessId, Sample, Samples, StackId, ThreadId, Trace,
+};
 
 /// Category of a label, which determines its colour in the flame graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +71,7 @@ pub(super) struct CallTrees<'a> {
     threads: Option<ThreadLabels>,
     /// Sorted by process, thread and stack.
     samples: Vec<StackSamples>,
+    measure: Measure,
 }
 
 #[derive(Clone, Copy)]
@@ -78,12 +81,57 @@ struct StackSamples {
     /// Row of [`CallTrees::threads`], or 0.
     thread: u32,
     stack: StackId,
-    samples: u32,
+    samples: u64,
+}
+
+/// What call trees count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// Samples.
+    #[default]
+    Samples,
+    /// Microseconds without a CPU.
+    BlockedTime,
+}
+
+impl Measure {
+    /// Returns the samples of a trace that count.
+    fn samples(self, trace: &Trace) -> &Samples {
+        match self {
+            Self::Samples => &trace.samples,
+            Self::BlockedTime => &trace.blocked,
+        }
+    }
+
+    /// Returns the total of a trace.
+    pub(super) fn total(self, trace: &Trace) -> u64 {
+        match self {
+            Self::Samples => trace.samples.len() as u64,
+            Self::BlockedTime => trace.blocked.iter().map(|wait| self.of(&wait)).sum(),
+        }
+    }
+
+    fn of(self, sample: &Sample) -> u64 {
+        match self {
+            Self::Samples => 1,
+            Self::BlockedTime => sample.weight.0 / 1000,
+        }
+    }
 }
 
 impl<'a> CallTrees<'a> {
     /// Counts the samples of each stack. `by_thread`: below each process are its threads.
     pub(super) fn new(trace: &'a Trace, names: NameStyle, by_thread: bool) -> Self {
+        Self::measured(trace, names, by_thread, Measure::Samples)
+    }
+
+    /// Counts something else of each stack.
+    pub(super) fn measured(
+        trace: &'a Trace,
+        names: NameStyle,
+        by_thread: bool,
+        measure: Measure,
+    ) -> Self {
         let labels = ProcessLabels::new(trace);
         let of_process: Vec<String> = (0..trace.processes.len() as u32)
             .map(|process| labels.label(ProcessId(process)))
@@ -98,13 +146,13 @@ impl<'a> CallTrees<'a> {
         let of_thread =
             |thread: ThreadId| threads.as_ref().map_or(0, |threads| threads.row(thread));
 
-        let mut counts: FxHashMap<(u32, u32, StackId), u32> = FxHashMap::default();
-        for sample in trace.samples.iter() {
+        let mut counts: FxHashMap<(u32, u32, StackId), u64> = FxHashMap::default();
+        for sample in measure.samples(trace).iter() {
             let process = trace.threads[sample.thread.index()].process;
             let process = of_process[process.index()];
             let key = (process, of_thread(sample.thread), sample.stack);
             let count = counts.entry(key).or_default();
-            *count = count.saturating_add(1);
+            *count = count.saturating_add(measure.of(&sample));
         }
         let samples = counts.into_iter();
         let samples = samples.map(|((process, thread, stack), samples)| StackSamples {
@@ -121,7 +169,13 @@ impl<'a> CallTrees<'a> {
             processes,
             threads,
             samples,
+            measure,
         }
+    }
+
+    /// Returns what is counted.
+    pub(super) fn measure(&self) -> Measure {
+        self.measure
     }
 
     /// Calls `each` with every distinct stack that has self samples.
@@ -136,7 +190,7 @@ impl<'a> CallTrees<'a> {
         for samples in self.samples.chunk_by(|a, b| a.process == b.process) {
             let label = samples.first().map_or(0, |first| first.process);
             let process = self.processes[label as usize].as_str();
-            let total = samples.iter().map(|row| u64::from(row.samples)).sum();
+            let total = samples.iter().map(|row| row.samples).sum();
             if total < detail.min_total {
                 each(FoldedStack {
                     text: process,
@@ -224,7 +278,7 @@ impl<'a> CallTree<'a> {
             };
             for row in samples {
                 let node = self.node_of(row.stack, root);
-                self.nodes[node as usize].own += u64::from(row.samples);
+                self.nodes[node as usize].own += row.samples;
             }
         }
         for row in (0..self.nodes.len()).rev() {

@@ -9,7 +9,7 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
 use rustc_hash::FxBuildHasher;
 
-use super::call_tree::{CallTrees, Detail, FoldedStack, FrameCategory};
+use super::call_tree::{CallTrees, Detail, FoldedStack, FrameCategory, Measure};
 use super::sanitize;
 use super::short_name::NameStyle;
 use crate::trace::Trace;
@@ -71,13 +71,29 @@ pub fn write(trace: &Trace, names: NameStyle, name: &str, out: &mut impl Write) 
     write_trees(&CallTrees::new(trace, names, false), trace, name, out)
 }
 
+/// Writes the flame graph of the time that threads spent without a CPU.
+///
+/// # Errors
+/// Returns errors of `out`.
+pub(super) fn write_blocked(
+    trace: &Trace,
+    names: NameStyle,
+    name: &str,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let trees = CallTrees::measured(trace, names, false, Measure::BlockedTime);
+    write_trees(&trees, trace, name, out)
+}
+
 pub(super) fn write_trees(
     trees: &CallTrees<'_>,
     trace: &Trace,
     name: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let min_total = (trace.samples.len() as f64 * MIN_WIDTH_PERCENT / 100.0).ceil() as u64;
+    let is_blocked = trees.measure() == Measure::BlockedTime;
+    let total = trees.measure().total(trace);
+    let min_total = (total as f64 * MIN_WIDTH_PERCENT / 100.0).ceil() as u64;
     let mut stacks = Stacks::default();
     let mut depth = usize::MAX;
     for max_depth in DEPTHS {
@@ -111,7 +127,10 @@ pub(super) fn write_trees(
 
     let mut options = Options::default();
     options.title = sanitize::folded(name);
-    options.subtitle = Some(sanitize::folded(&subtitle(trace, depth)));
+    options.subtitle = Some(sanitize::folded(&subtitle(trace, trees.measure(), depth)));
+    if is_blocked {
+        "µs".clone_into(&mut options.count_name);
+    }
     options.bgcolors = Some(BackgroundColor::Flat(BACKGROUND));
     options.direction = Direction::Inverted;
     options.text_truncate_direction = TextTruncateDirection::Right;
@@ -132,7 +151,7 @@ pub(super) fn write_trees(
     out.write_all(with_room(head).as_bytes())?;
     write!(out, "{FRAMES} y=\"{LEGEND_HEIGHT}\"")?;
     out.write_all(frames.strip_suffix(END).unwrap_or(frames).as_bytes())?;
-    write_legend(out)?;
+    write_legend(is_blocked, out)?;
     out.write_all(END.as_bytes())
 }
 
@@ -195,7 +214,7 @@ impl Stacks {
 }
 
 /// `depth`: maximum depth of the stacks.
-fn subtitle(trace: &Trace, depth: usize) -> String {
+fn subtitle(trace: &Trace, measure: Measure, depth: usize) -> String {
     let info = &trace.info;
     let seconds = info.seconds();
     let cut = match depth {
@@ -204,16 +223,16 @@ fn subtitle(trace: &Trace, depth: usize) -> String {
     };
     let warning = trace.quality.losses.incomplete_warning();
     let warning = warning.map_or_else(String::new, |warning| warning + "; ");
-    format!(
-        "{warning}{}: {} samples of {} in {seconds:.1} s{cut}",
-        info.target,
-        trace.samples.len(),
-        info.event
-    )
+    let total = measure.total(trace);
+    let what = match measure {
+        Measure::Samples => format!("{total} samples of {}", info.event),
+        Measure::BlockedTime => format!("{:.1} s without a CPU", total as f64 / 1e6),
+    };
+    format!("{warning}{}: {what} in {seconds:.1} s{cut}", info.target)
 }
 
 /// Writes the legend above the frames, and the keys that select and zoom.
-fn write_legend(out: &mut impl Write) -> io::Result<()> {
+fn write_legend(is_blocked: bool, out: &mut impl Write) -> io::Result<()> {
     // inferno shows its search at a tenth of full opacity, which is easy to miss.
     write!(
         out,
@@ -222,7 +241,9 @@ fn write_legend(out: &mut impl Write) -> io::Result<()> {
     write!(out, "<script><![CDATA[{KEYS}]]></script>")?;
     write!(out, r#"<g id="legend">"#)?;
     let mut x = 10;
-    for (_, text, [r, g, b]) in LEGEND {
+    let used =
+        |(category, ..): &(FrameCategory, _, _)| is_blocked || *category != FrameCategory::Blocked;
+    for (_, text, [r, g, b]) in LEGEND.into_iter().filter(used) {
         write!(
             out,
             r#"<rect x="{x}" y="{LEGEND_Y}" width="10" height="9" fill="rgb({r},{g},{b})"/>"#

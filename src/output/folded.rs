@@ -12,7 +12,7 @@
 
 use std::io::{self, Write};
 
-use super::call_tree::{CallTrees, Detail};
+use super::call_tree::{CallTrees, Detail, Measure};
 use super::short_name::NameStyle;
 use crate::trace::Trace;
 
@@ -22,6 +22,18 @@ use crate::trace::Trace;
 /// Returns errors of `out`.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     write_trees(&CallTrees::new(trace, NameStyle::Full, false), out)
+}
+
+/// Writes the microseconds for which threads had no CPU, by stack, with full names.
+///
+/// # Errors
+/// Returns errors of `out`.
+pub(super) fn write_blocked(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+    let measure = Measure::BlockedTime;
+    write_trees(
+        &CallTrees::measured(trace, NameStyle::Full, false, measure),
+        out,
+    )
 }
 
 /// Passes each line to `take`, without its end.

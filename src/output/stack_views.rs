@@ -58,6 +58,22 @@ impl<'a> StackViews<'a> {
         folded::write_trees(self.trees(), out)
     }
 
+    /// Writes the time that threads spent without a CPU as folded stacks, in microseconds.
+    ///
+    /// # Errors
+    /// Returns errors of `out`.
+    pub fn write_blocked(&self, out: &mut impl Write) -> io::Result<()> {
+        folded::write_blocked(self.trace, out)
+    }
+
+    /// Writes the flame graph of the time that threads spent without a CPU.
+    ///
+    /// # Errors
+    /// Returns errors of `out`.
+    pub fn write_blocked_graph(&self, out: &mut impl Write) -> io::Result<()> {
+        flame_graph::write_blocked(self.trace, self.names, self.title, out)
+    }
+
     /// Returns the flame graph as an SVG file.
     ///
     /// # Errors

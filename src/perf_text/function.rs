@@ -86,6 +86,12 @@ fn written_by_perfcollect(frame: &Frame<'_>) -> Option<Function> {
         let name = symbol.replace('{', "[").replace('}', "]");
         return Some(function(Some(&name), FunctionKind::Marker));
     }
+    if frame.object == markers::MODULE.as_bytes()
+        && let Some(place) = symbol.strip_prefix('{')
+    {
+        let name = format!("[{}]", place.strip_suffix('}').unwrap_or(place));
+        return Some(function(Some(&name), FunctionKind::Blocked));
+    }
     if let Some(digits) = symbol.strip_prefix("0x") {
         let start = u64::from_str_radix(digits, 16).ok()?;
         return Some(Function {

@@ -17,8 +17,8 @@ use super::run::Run;
 use crate::output::perf_text::markers;
 use crate::perf_data::{Attribute, EventGroup, EventSource, RecordingInfo};
 use crate::trace::{
-    Callers, CaptureInfo, FrameId, Function, FunctionId, MAX_WEIGHT_NS, Nanos, Notice, NoticeKind,
-    Pid, Process, ProcessId, Sample, StackId, Thread, ThreadId, Tid, Trace,
+    Callers, CaptureInfo, Cpu, FrameId, Function, FunctionId, MAX_WEIGHT_NS, Nanos, Notice,
+    NoticeKind, Pid, Process, ProcessId, Sample, StackId, Thread, ThreadId, Tid, Trace,
 };
 
 /// Weight of a sample whose event does not count time.
@@ -138,9 +138,12 @@ pub fn import_written(
         if let Some(header) = sample.header()
             && !header.is_time_zero()
         {
-            match (import.trace.samples.len() as u64) < samples {
-                true => import.sample(&header, sample),
-                false => more += 1,
+            if header.event == markers::SWITCH.as_bytes() {
+                import.wait(&header, sample);
+            } else if (import.trace.samples.len() as u64) < samples {
+                import.sample(&header, sample);
+            } else {
+                more += 1;
             }
         }
     };
@@ -222,35 +225,11 @@ impl Import {
         self.has_ids &= header.pid.is_some() || header.tid.0 < 0;
         self.has_periods &= header.period.is_some();
         self.has_times &= header.time.is_some();
-        let own = Some(header.rest)
-            .filter(|rest| Frame::parse(rest).is_some() && sample.frames().next().is_none());
-        let lines = own.into_iter().chain(sample.frames());
-        let lines: Vec<&[u8]> = lines
-            .filter(|line| line.trim_ascii() != markers::NO_STACK.as_bytes())
-            .collect();
-        let is_full = self.frames.len() + lines.len() > MAX_ROWS
-            || self.line_bytes > MAX_LINE_BYTES
-            || self.threads.len() >= MAX_ROWS
-            || self.trace.stacks.len() >= MAX_NODES;
-        if is_full {
+        let Some(frames) = self.frames_of(header, sample) else {
             self.left_out += 1;
             return;
-        }
+        };
         let thread = self.thread(header);
-        let mut frames = Vec::with_capacity(lines.len());
-        match self.labels.is_some() {
-            true => {
-                let mut rest = &lines[..];
-                while let Some(run) = Run::first(rest, self.labels.as_ref()) {
-                    for unit in run.units() {
-                        frames.extend(self.inlined_frame(unit));
-                    }
-                    rest = &rest[run.lines.len()..];
-                }
-                frames.reverse();
-            }
-            false => frames.extend(lines.iter().rev().filter_map(|line| self.frame(line))),
-        }
         let quality = &mut self.trace.quality.stacks;
         let stack = match frames.is_empty() {
             true => {
@@ -272,6 +251,57 @@ impl Import {
             cpu,
             stack,
         });
+    }
+
+    /// Adds a time without a CPU, of a text that perfcollect wrote.
+    fn wait(&mut self, header: &Header<'_>, sample: &lines::Sample) {
+        let Some(frames) = self.frames_of(header, sample) else {
+            self.left_out += 1;
+            return;
+        };
+        let length = header.period.unwrap_or_default();
+        let start = header.time.unwrap_or_default();
+        let thread = self.thread(header);
+        let stack = self.trace.stacks.intern(frames);
+        self.trace.blocked.push(Sample {
+            time: Nanos(start.0.saturating_add(length)),
+            weight: Nanos(length),
+            thread,
+            cpu: Cpu::default(),
+            stack,
+        });
+    }
+
+    /// Returns the frames of a record, the root first, or `None` if there are too many.
+    fn frames_of(&mut self, header: &Header<'_>, sample: &lines::Sample) -> Option<Vec<FrameId>> {
+        let own = Some(header.rest)
+            .filter(|rest| Frame::parse(rest).is_some() && sample.frames().next().is_none());
+        let lines = own.into_iter().chain(sample.frames());
+        let lines: Vec<&[u8]> = lines
+            .filter(|line| line.trim_ascii() != markers::NO_STACK.as_bytes())
+            .collect();
+        let is_full = self.frames.len() + lines.len() > MAX_ROWS
+            || self.line_bytes > MAX_LINE_BYTES
+            || self.threads.len() >= MAX_ROWS
+            || self.trace.stacks.len() >= MAX_NODES;
+        if is_full {
+            return None;
+        }
+        let mut frames = Vec::with_capacity(lines.len());
+        match self.labels.is_some() {
+            true => {
+                let mut rest = &lines[..];
+                while let Some(run) = Run::first(rest, self.labels.as_ref()) {
+                    for unit in run.units() {
+                        frames.extend(self.inlined_frame(unit));
+                    }
+                    rest = &rest[run.lines.len()..];
+                }
+                frames.reverse();
+            }
+            false => frames.extend(lines.iter().rev().filter_map(|line| self.frame(line))),
+        }
+        Some(frames)
     }
 
     fn thread(&mut self, header: &Header<'_>) -> ThreadId {

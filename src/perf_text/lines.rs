@@ -214,9 +214,11 @@ fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
     }
 }
 
-/// Returns whether perfcollect wrote the line to end a sample in PerfView.
+/// Returns whether perfcollect wrote the line for PerfView alone.
 fn is_end(line: &[u8]) -> bool {
-    line.starts_with(markers::END.as_bytes()) && line.ends_with(markers::END_EVENT.as_bytes())
+    let is_event = line.ends_with(markers::END_EVENT.as_bytes())
+        || memchr::memmem::find(line, markers::SCHEDULER).is_some();
+    line.starts_with(markers::END.as_bytes()) && is_event
 }
 
 /// Returns whether the line is the source position of the frame before (`perf script -F +srcline`,

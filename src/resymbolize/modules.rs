@@ -171,6 +171,7 @@ impl Modules {
         summary.method_count = new.method_count;
         summary.unnamed = new.unnamed;
         summary.shares = new.shares;
+        summary.thread_time = new.thread_time;
         for process in &mut summary.processes {
             let key = |row: &ProcessSummary| (row.pid, row.samples);
             let mut rows = new.processes.iter();

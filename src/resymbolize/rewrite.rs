@@ -7,7 +7,9 @@ use rustc_hash::FxHashMap;
 
 use super::{BUFFER_BYTES, MAX_ENTRY_BYTES};
 use crate::output::StackViews;
-use crate::output::archive::{self, ArchiveError, FLAME_GRAPH, FOLDED, PERF_TEXT, SUMMARY};
+use crate::output::archive::{
+    self, ArchiveError, BLOCKED, BLOCKED_GRAPH, FLAME_GRAPH, FOLDED, PERF_TEXT, SUMMARY,
+};
 use crate::output::perf_text::{self, EscapedNames};
 use crate::output::summary::Summary;
 use crate::trace::{FrameId, Trace};
@@ -77,6 +79,8 @@ pub(super) fn write(
                     Ok(perf_text::replace_frames(text, replaced, out)?)
                 })?,
                 FOLDED => new.entry(name, |out| Ok(views.write_folded(out)?))?,
+                BLOCKED => new.entry(name, |out| Ok(views.write_blocked(out)?))?,
+                BLOCKED_GRAPH => new.entry(name, |out| Ok(views.write_blocked_graph(out)?))?,
                 FLAME_GRAPH => {
                     new.entry(name, |out| Ok(out.write_all(views.flame_graph()?)?))?;
                 }

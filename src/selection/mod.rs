@@ -131,28 +131,36 @@ impl Selection {
         let stacks = patterns.map(|patterns| SelectedStacks::new(trace, patterns, own_code));
         let roots = Roots::new(trace);
         let mut quality = StackQuality::default();
-        let select = |sample: Sample| {
+        let mut select = |sample: Sample| {
             let included = rows.included(sample.thread)?;
             let stack = match &stacks {
                 Some(stacks) => stacks.of(sample.stack)?,
                 None => SelectedStack::unchanged(sample.stack),
             };
-            let is_selected = times.contains(&sample.time) && (stack.included | included) == all;
-            is_selected.then(|| {
-                roots.count(sample.stack, &mut quality);
-                Sample {
-                    thread: rows.select(sample.thread),
-                    stack: stack.stack,
-                    ..sample
-                }
+            ((stack.included | included) == all).then(|| Sample {
+                thread: rows.select(sample.thread),
+                stack: stack.stack,
+                ..sample
             })
         };
-        let samples: Samples = trace.samples.iter().filter_map(select).collect();
+        let in_time = trace
+            .samples
+            .iter()
+            .filter(|sample| times.contains(&sample.time));
+        let samples = in_time.filter_map(|sample| {
+            let selected = select(sample)?;
+            roots.count(sample.stack, &mut quality);
+            Some(selected)
+        });
+        let samples: Samples = samples.collect();
+        let within = trace.blocked.iter().filter_map(|wait| within(wait, &times));
+        let blocked: Samples = within.filter_map(select).collect();
         let rows = rows.finish();
         if let Some(stacks) = stacks {
             stacks.apply(trace);
         }
         trace.samples = samples;
+        trace.blocked = blocked;
         rows.apply(trace);
         // Which of them have doubtful callers is unknown.
         trace.quality.stacks = quality;
@@ -187,6 +195,17 @@ impl Selection {
         }
         info.target = parts.join(", ");
     }
+}
+
+/// Returns the part of a time without a CPU that is within a range.
+fn within(wait: Sample, range: &Range<Nanos>) -> Option<Sample> {
+    let start = wait.time.0.saturating_sub(wait.weight.0).max(range.start.0);
+    let end = wait.time.0.min(range.end.0);
+    (start < end).then(|| Sample {
+        time: Nanos(end),
+        weight: Nanos(end - start),
+        ..wait
+    })
 }
 
 /// Keeps the waits of these processes only. The others are of the machine, or of all targets.

@@ -61,7 +61,11 @@ pub(crate) fn unsymbolized(code: CodeAddress) -> Function {
             let name = why.marker().to_owned();
             ("perfcollect", FunctionKind::Marker, Some(name))
         }
-        CodeAddress::Blocked(place) => ("perfcollect", FunctionKind::Blocked, Some(place.label())),
+        CodeAddress::Blocked(place) => (
+            "perfcollect",
+            FunctionKind::Blocked,
+            Some(place.label("blocked")),
+        ),
     };
     Function {
         name: name.map(Into::into),

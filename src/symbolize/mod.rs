@@ -205,6 +205,12 @@ pub fn symbolize(
             functions: start..frame_functions.len() as u32,
         });
     }
+    let places = (0..).zip(&raw_trace.frames);
+    let places = places.filter_map(|(row, code)| match code {
+        CodeAddress::Blocked(place) => Some((FrameId(row), *place)),
+        _ => None,
+    });
+    let places = places.collect();
     let mut trace = Trace {
         info,
         processes: raw_trace.processes,
@@ -215,6 +221,7 @@ pub fn symbolize(
         stacks: raw_trace.stacks,
         samples: raw_trace.samples,
         blocked: raw_trace.blocked,
+        places,
         event_code: raw_trace.event_code,
         modules: Vec::new(),
         quality: Quality {

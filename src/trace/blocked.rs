@@ -1,56 +1,116 @@
 //! Where a thread did not run.
 
-/// Where a thread waited: the leaf of its stack.
+/// Where a thread was without a CPU: the leaf of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Blocked {
     /// In a system call with this number of x86-64.
-    Call(u16),
+    Call(u16, BlockedOn),
     /// In a page fault, or an interrupt: it made no system call.
     Fault,
-    /// It was ready and waited for a CPU.
+    /// What it waited for had come, and it waited for a CPU.
     Ready,
+    /// The scheduler had taken its CPU, and it waited for the next one.
+    Preempted,
     /// A signal or a debugger had stopped it.
     Stopped,
     /// Unknown.
     Unknown,
 }
 
+/// What a thread in a system call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlockedOn {
+    /// The call has no descriptor, or it is unknown.
+    Nothing,
+    /// A futex whose word has the id of its owner.
+    Owner,
+    /// A time.
+    Time,
+    /// A socket.
+    Socket,
+    /// A pipe.
+    Pipe,
+    /// A file or a device.
+    File,
+    /// A descriptor of the kernel without a file, such as that of epoll.
+    Anonymous,
+}
+
+impl BlockedOn {
+    const ALL: [Self; 7] = [
+        Self::Nothing,
+        Self::Owner,
+        Self::Time,
+        Self::Socket,
+        Self::Pipe,
+        Self::File,
+        Self::Anonymous,
+    ];
+}
+
 impl Blocked {
-    /// Returns its numbers in a spool: the kind and the system call.
-    pub(super) fn encoded(self) -> (u8, u16) {
+    /// Returns its numbers in a spool: the kind, the system call, and what it is blocked on.
+    pub(super) fn encoded(self) -> (u8, u16, u8) {
         match self {
-            Self::Call(number) => (0, number),
-            Self::Fault => (1, 0),
-            Self::Ready => (2, 0),
-            Self::Stopped => (3, 0),
-            Self::Unknown => (4, 0),
+            Self::Call(number, on) => (0, number, on as u8),
+            Self::Fault => (1, 0, 0),
+            Self::Ready => (2, 0, 0),
+            Self::Stopped => (3, 0, 0),
+            Self::Unknown => (4, 0, 0),
+            Self::Preempted => (5, 0, 0),
         }
     }
 
     /// Does the opposite.
-    pub(super) fn decoded(kind: u8, number: u16) -> Option<Self> {
+    pub(super) fn decoded(kind: u8, number: u16, on: u8) -> Option<Self> {
         Some(match kind {
-            0 => Self::Call(number),
+            0 => Self::Call(number, *BlockedOn::ALL.get(usize::from(on))?),
             1 => Self::Fault,
             2 => Self::Ready,
             3 => Self::Stopped,
             4 => Self::Unknown,
+            5 => Self::Preempted,
             _ => return None,
         })
     }
 
-    /// Returns the name of the leaf.
+    /// Returns the name of the leaf, for a reason in words. The words of a place without a system call are
+    /// fixed.
     #[must_use]
-    pub fn label(self) -> String {
+    pub fn label(self, reason: &str) -> String {
         match self {
-            Self::Call(number) => match syscalls::Sysno::new(usize::from(number)) {
-                Some(call) => format!("[blocked: {call}]"),
-                None => format!("[blocked: system call {number}]"),
+            Self::Call(number, _) => match syscalls::Sysno::new(usize::from(number)) {
+                Some(call) => format!("[{reason}: {call}]"),
+                None => format!("[{reason}: system call {number}]"),
             },
-            Self::Fault => "[blocked: page fault]".into(),
+            Self::Fault => "[page fault]".into(),
             Self::Ready => "[ready: waits for a CPU]".into(),
-            Self::Stopped => "[blocked: stopped]".into(),
-            Self::Unknown => "[blocked]".into(),
+            Self::Preempted => "[preempted: waits for a CPU]".into(),
+            Self::Stopped => "[stopped]".into(),
+            Self::Unknown => "[blocked: unknown]".into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_same_place() {
+        let calls = BlockedOn::ALL.map(|on| Blocked::Call(202, on));
+        let others = [
+            Blocked::Fault,
+            Blocked::Ready,
+            Blocked::Preempted,
+            Blocked::Stopped,
+            Blocked::Unknown,
+        ];
+        for place in calls.into_iter().chain(others) {
+            let (kind, number, on) = place.encoded();
+            assert_eq!(Blocked::decoded(kind, number, on), Some(place));
+        }
+        assert_eq!(Blocked::decoded(0, 0, 7), None);
+        assert_eq!(Blocked::decoded(6, 0, 0), None);
     }
 }

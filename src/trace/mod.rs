@@ -21,7 +21,7 @@ mod stack;
 mod throttle;
 
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
-pub use blocked::Blocked;
+pub use blocked::{Blocked, BlockedOn};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
 pub use cpu_pressure::{CpuPressure, ProcessWaits};
@@ -266,6 +266,8 @@ pub struct Trace {
     /// Times for which threads waited, in order of their ends: a sample has the end, the length as its
     /// weight, and the stack with [`Blocked`] as its leaf.
     pub blocked: Samples,
+    /// The leaves of these stacks.
+    pub places: FxHashMap<FrameId, Blocked>,
     /// One row per ELF file with code in a stack.
     pub modules: Vec<Module>,
     /// Events of .NET runtimes, as streams on disk.

@@ -77,6 +77,8 @@ pub enum NoticeKind {
     SampleRateLowered,
     /// Samples belong to processes outside the pid namespace. Count: samples.
     OutsidePidNamespace,
+    /// It is not known, or not well known, where threads wait. Count: threads.
+    NoThreadTime,
     /// CPUs went offline or came online. Count: changes.
     CpuHotplug,
     /// Threads of the target are not sampled. Count: threads.

@@ -57,6 +57,7 @@ fn rank(kind: NoticeKind) -> u8 {
         | Kind::RecordingCorrupt
         | Kind::Selection
         | Kind::NotRunning
+        | Kind::NoThreadTime
         | Kind::OutsidePidNamespace => 0,
         Kind::ScriptUnnamed
         | Kind::JitUnsymbolized

@@ -21,6 +21,9 @@ const NO_ALLOCATIONS: &str = "no allocations were recorded: a capture with -gcon
 const NOT_BLOCKED: &str = "what threads wait for is read at the end of a capture of processes (-pid, -n): \
     `perfcollect stacks -p PID` shows it now";
 
+/// Why there are no times of threads.
+const NO_THREAD_TIME: &str = "where threads spend the time without a CPU is not in the trace: a capture with -threadtime follows that";
+
 /// What a report is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ReportKind {
@@ -43,6 +46,14 @@ pub enum ReportKind {
     /// What the threads of the target did when the capture ended.
     #[value(alias = "waits", alias = "stacks")]
     Blocked,
+    /// Where threads spent the time without a CPU; a capture with -threadtime follows that.
+    #[value(
+        name = "threadtime",
+        alias = "offcpu",
+        alias = "off-cpu",
+        alias = "thread-time"
+    )]
+    ThreadTime,
     /// Modules by the CPU time of their own code.
     Modules,
     /// System calls.
@@ -132,6 +143,16 @@ fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
         ReportKind::Blocked => match &summary.blocked {
             Some(blocked) => (blocked.group_count, blocked.groups.len()),
             None => return Some(NOT_BLOCKED.to_owned()),
+        },
+        ReportKind::ThreadTime if full => {
+            return summary
+                .thread_time
+                .is_none()
+                .then(|| NO_THREAD_TIME.to_owned());
+        }
+        ReportKind::ThreadTime => match &summary.thread_time {
+            Some(times) => (times.place_count, times.places.len()),
+            None => return Some(NO_THREAD_TIME.to_owned()),
         },
         ReportKind::Modules => return shares_omitted(&shares.modules),
         ReportKind::Syscalls => return shares_omitted(&shares.syscalls),
@@ -267,6 +288,8 @@ fn table(
             Table::new("threads", columns, rows)
         }
         ReportKind::Blocked => blocked(summary),
+        ReportKind::ThreadTime if full => thread_times(summary),
+        ReportKind::ThreadTime => places(summary),
         ReportKind::Modules => parts("modules", summary, &shares.modules),
         ReportKind::Syscalls => parts("syscalls", summary, &shares.syscalls),
         ReportKind::Gc => runtime_tables::gc(summary),
@@ -400,6 +423,47 @@ fn each_thread(summary: &Summary) -> Table {
     });
     let columns = ["cpu_percent", "samples", "pid", "tid", "role", "name"];
     Table::new("threads", columns, rows)
+}
+
+/// Returns the places where threads had no CPU.
+fn places(summary: &Summary) -> Table {
+    let all = summary.thread_time.as_ref().map_or(0.0, |times| times.ms);
+    let places = summary.thread_time.iter().flat_map(|times| &times.places);
+    let rows = places.map(|place| {
+        [
+            Cell::Number(place.ms * 100.0 / all),
+            Cell::Number(place.ms),
+            (&*place.reason).into(),
+            place.threads.into(),
+            place.pid.into(),
+            (&*place.module).into(),
+            (&*place.method).into(),
+        ]
+    });
+    let columns = [
+        "percent", "ms", "reason", "threads", "pid", "module", "method",
+    ];
+    Table::new("threadtime", columns, rows)
+}
+
+/// Returns where the time of each thread went.
+fn thread_times(summary: &Summary) -> Table {
+    let threads = summary.thread_time.iter().flat_map(|times| &times.threads);
+    let rows = threads.map(|thread| {
+        let reasons = thread.reasons.iter();
+        let reasons = reasons.map(|row| format!("{} {:.0} ms", row.reason, row.ms));
+        let reasons: Vec<String> = reasons.collect();
+        [
+            Cell::Number(thread.cpu_ms),
+            Cell::Number(thread.ms),
+            thread.pid.into(),
+            thread.tid.into(),
+            (&*thread.name).into(),
+            (&*reasons.join(", ")).into(),
+        ]
+    });
+    let columns = ["cpu_ms", "waiting_ms", "pid", "tid", "name", "reasons"];
+    Table::new("threadtime", columns, rows)
 }
 
 /// Returns the groups of threads when the capture ended.

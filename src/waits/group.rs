@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::lock::Lock;
-use super::reason::{Reason, public_name};
+use super::reason::{MAX_DEPTH, Reason, public_name};
 use crate::capture::{Activity, SnapshotThread, Wait};
 use crate::output::label;
 use crate::output::own_code::OwnCode;
@@ -106,9 +106,14 @@ impl<'a> Stacks<'a> {
     /// Returns the frames of a thread.
     pub(super) fn of(&mut self, thread: &SnapshotThread) -> Rc<Frames> {
         let sample = thread.sample.and_then(|index| self.samples.get(index));
-        let Some(stack) = sample.map(|sample| sample.stack) else {
-            return Rc::default();
-        };
+        match sample.map(|sample| sample.stack) {
+            Some(stack) => self.of_stack(stack),
+            None => Rc::default(),
+        }
+    }
+
+    /// Returns the frames of a stack.
+    fn of_stack(&mut self, stack: StackId) -> Rc<Frames> {
         if let Some(known) = self.known.get(&stack) {
             return Rc::clone(known);
         }
@@ -125,9 +130,19 @@ impl<'a> Stacks<'a> {
     }
 }
 
+/// Returns the frames of a stack.
 fn frames(trace: &Trace, own: &OwnCode, stack: StackId) -> Frames {
+    frames_to(usize::MAX, trace, own, stack)
+}
+
+/// Returns those at the top of a stack that may show why its thread waits.
+pub(super) fn top_frames(trace: &Trace, own: &OwnCode, stack: StackId) -> Frames {
+    frames_to(MAX_DEPTH, trace, own, stack)
+}
+
+fn frames_to(depth: usize, trace: &Trace, own: &OwnCode, stack: StackId) -> Frames {
     let (mut frames, mut truncated) = Frames::default();
-    for frame in trace.stacks.leaf_first(stack) {
+    for frame in trace.stacks.leaf_first(stack).take(depth) {
         for function in trace.functions_leaf_first(frame) {
             let row = &trace.functions[function.index()];
             let name = label::name(trace, frame, function).into_owned();

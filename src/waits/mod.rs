@@ -4,6 +4,7 @@
 mod deadlock;
 mod group;
 mod lock;
+mod places;
 mod reason;
 mod report;
 mod summary;
@@ -11,6 +12,7 @@ mod summary;
 pub use deadlock::Deadlock;
 pub use group::{Group, StackFrame, WaitingThread};
 pub use lock::Lock;
+pub use places::name_places;
 pub use reason::Reason;
 pub use report::{SnapshotProcess, StackReport};
 pub use summary::summarize;

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::group::StackFrame;
 use crate::capture::{Activity, Wait};
-use crate::machine::Resource;
-use crate::trace::FunctionKind;
+use crate::machine::{Resource, SystemCall};
+use crate::trace::{BlockedOn, FunctionKind};
 
 /// Number of functions from the top of a stack that may show why its thread waits.
-const MAX_DEPTH: usize = 24;
+pub(super) const MAX_DEPTH: usize = 24;
 
 /// The same for functions of a C library that is linked into the program.
 const LINKED_DEPTH: usize = 6;
@@ -142,10 +142,32 @@ impl Reason {
                 _ => Self::Uninterruptible,
             };
         }
+        Self::of_call(wait).with_names(has_monitor, frames)
+    }
+
+    /// Finds why a thread is in a system call, by the functions on its stack.
+    pub(super) fn of_place(number: u16, on: BlockedOn, frames: &[StackFrame]) -> Self {
+        let call = SystemCall {
+            number: number.into(),
+            ..SystemCall::UNKNOWN
+        };
+        let of_call = match (call.name().unwrap_or_default(), on) {
+            (_, BlockedOn::Owner) => Self::Lock,
+            (_, BlockedOn::Time) => Self::Sleep,
+            ("poll" | "ppoll", _) => Self::Io,
+            _ => Self::of_call(&Wait {
+                call: Some(call),
+                ..Wait::default()
+            }),
+        };
+        of_call.with_names(false, frames)
+    }
+
+    /// Makes the reason of a system call more precise by the functions on the stack.
+    fn with_names(self, has_monitor: bool, frames: &[StackFrame]) -> Self {
         // Calls with a reason need no names, those after a signal do.
-        let of_call = Self::of_call(wait);
-        if !matches!(of_call, Self::Event | Self::Lock | Self::Other) {
-            return of_call;
+        if !matches!(self, Self::Event | Self::Lock | Self::Other) {
+            return self;
         }
         let called = frames.iter().position(|frame| frame.own);
         let called = called.unwrap_or(frames.len()).min(MAX_DEPTH);
@@ -171,7 +193,7 @@ impl Reason {
                 }
             }
             Some(reason) => reason,
-            None => of_call,
+            None => self,
         }
     }
 
@@ -228,6 +250,25 @@ impl Reason {
             Self::Idle => ("is idle", "are idle"),
         };
         if threads == 1 { one } else { many }
+    }
+
+    /// Returns the reason in a word.
+    pub(super) fn noun(self, on: BlockedOn) -> &'static str {
+        match (self, on) {
+            (Self::Io, BlockedOn::Socket) => "socket",
+            (Self::Io, BlockedOn::Pipe) => "pipe",
+            (Self::Io, BlockedOn::File) => "file",
+            (Self::Io, _) => "io",
+            (Self::Lock, _) => "lock",
+            (Self::Task, _) => "task",
+            (Self::Event, _) => "event",
+            (Self::Sleep, _) => "sleep",
+            (Self::Thread, _) => "thread",
+            (Self::Child, _) => "child",
+            (Self::Signal, _) => "signal",
+            (Self::Idle, _) => "idle",
+            _ => "blocked",
+        }
     }
 
     /// Returns whether a thread without a function of the user on its stack waits for work.

@@ -185,17 +185,13 @@ fn describe(threads: &[SnapshotThread], trace: &Trace) -> Vec<Described> {
 ///
 /// In a program without any function that is known to be the user's, nothing is known about that.
 fn find_idle(described: &mut [Described]) {
-    // JIT code without a name may be the user's.
-    let may_be_own =
-        |frame: &StackFrame| frame.own || frame.kind == FunctionKind::Jit && frame.is_offset;
-    // And what is missing.
-    let has_own =
-        |thread: &Described| thread.stack.1.is_some() || thread.frames().iter().any(may_be_own);
+    // What is missing may be the user's.
+    let has_own = |thread: &Described| {
+        let own = |frame: &StackFrame| may_be_own(frame.own, frame.kind, frame.is_offset);
+        thread.stack.1.is_some() || thread.frames().iter().any(own)
+    };
     let has_runtime = |thread: &Described| {
-        let of_runtime = |frame: &StackFrame| {
-            let is_managed = matches!(frame.kind, FunctionKind::Jit | FunctionKind::ReadyToRun);
-            is_managed || is_of_go(frame)
-        };
+        let of_runtime = |frame: &StackFrame| is_of_runtime(frame.kind) || is_of_go(&frame.name);
         thread.frames().iter().any(of_runtime)
     };
     let known = described
@@ -203,7 +199,7 @@ fn find_idle(described: &mut [Described]) {
         .filter(|thread| has_own(thread) || has_runtime(thread));
     let known: FxHashSet<i32> = known.map(|thread| thread.pid).collect();
     for thread in described {
-        let is_go = thread.frames().iter().any(is_of_go);
+        let is_go = thread.frames().iter().any(|frame| is_of_go(&frame.name));
         let may_be_idle = thread.reason.may_be_idle() && (!thread.is_main || is_go);
         if may_be_idle && !has_own(thread) && known.contains(&thread.pid) {
             thread.reason = Reason::Idle;
@@ -212,16 +208,25 @@ fn find_idle(described: &mut [Described]) {
 }
 
 /// Returns whether a function belongs to Go's scheduler.
-fn is_of_go(frame: &StackFrame) -> bool {
-    let name = frame.name.strip_suffix(".abi0").unwrap_or(&frame.name);
-    GO_SCHEDULER.contains(&name)
+pub(super) fn is_of_go(name: &str) -> bool {
+    GO_SCHEDULER.contains(&name.strip_suffix(".abi0").unwrap_or(name))
+}
+
+/// Returns whether a function is the user's, or may be: JIT code without a name.
+pub(super) fn may_be_own(own: bool, kind: FunctionKind, is_offset: bool) -> bool {
+    own || kind == FunctionKind::Jit && is_offset
+}
+
+/// Returns whether code runs in a managed runtime.
+pub(super) fn is_of_runtime(kind: FunctionKind) -> bool {
+    matches!(kind, FunctionKind::Jit | FunctionKind::ReadyToRun)
 }
 
 /// Returns a notice if a process is a Go program.
 fn about_goroutines(described: &[Described]) -> Option<Notice> {
     let go = described
         .iter()
-        .find(|thread| thread.frames().iter().any(is_of_go))?;
+        .find(|thread| thread.frames().iter().any(|frame| is_of_go(&frame.name)))?;
     let what = format!(
         "goroutines that wait are on no thread of process {}",
         go.pid

@@ -16,7 +16,8 @@ mod process;
 
 pub(super) use at_end::at_end;
 
-use process::{MIN_STACK_BYTES, Process, Read};
+use process::MIN_STACK_BYTES;
+pub(super) use process::{Process, Read};
 
 use super::engine::Engine;
 use super::error::CaptureError;
@@ -398,7 +399,7 @@ fn is_32_bit(blocked: &Blocked) -> bool {
 }
 
 /// Returns the sample of a thread that waits.
-fn sample<'a>(pid: Pid, tid: Tid, read: &'a Read) -> SampleRecord<'a> {
+pub(super) fn sample(pid: Pid, tid: Tid, read: &Read) -> SampleRecord<'_> {
     let Read { blocked, stack, .. } = read;
     SampleRecord {
         mode: CpuMode::User,

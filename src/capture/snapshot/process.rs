@@ -11,7 +11,7 @@ use crate::machine::{
     self, Blocked, Descriptors, NotBlocked, Resource, SchedulerState, new_namespace_threads,
     time_slices,
 };
-use crate::trace::{Pid, Tid};
+use crate::trace::{Blocked as InKernel, BlockedOn, Pid, Tid};
 
 /// Size of the part of a stack that is read at first: reading holds a lock of the process for a moment.
 pub(super) const MIN_STACK_BYTES: u64 = 64 << 10;
@@ -48,7 +48,7 @@ impl Stacks {
 }
 
 /// What is read once for a process.
-pub(super) struct Process {
+pub(in crate::capture) struct Process {
     pub(super) pid: Pid,
     /// Its threads by their ids in its pid namespace, and these ids by thread.
     threads: FxHashMap<Tid, Tid>,
@@ -61,15 +61,16 @@ pub(super) struct Process {
 }
 
 /// A thread that waits, and its stack.
-pub(super) struct Read {
-    pub(super) blocked: Blocked,
-    pub(super) stack: Vec<u8>,
-    pub(super) has_moved: bool,
-    pub(super) time_slices: Option<u64>,
+#[derive(Debug)]
+pub(in crate::capture) struct Read {
+    pub(in crate::capture) blocked: Blocked,
+    pub(in crate::capture) stack: Vec<u8>,
+    pub(in crate::capture) has_moved: bool,
+    pub(in crate::capture) time_slices: Option<u64>,
 }
 
 impl Process {
-    pub(super) fn of(pid: Pid, is_dotnet: bool) -> Self {
+    pub(in crate::capture) fn of(pid: Pid, is_dotnet: bool) -> Self {
         // The files of a main thread that has ended are empty.
         let reader = match SchedulerState::of(pid, Tid(pid.0)) {
             Some(SchedulerState::Ended) => living_thread(pid),
@@ -77,10 +78,20 @@ impl Process {
         };
         let threads = new_namespace_threads(pid, &FxHashMap::default());
         Self {
-            pid,
             is_dotnet,
             namespace_tids: threads.iter().map(|&(id, tid)| (tid, id)).collect(),
             threads: threads.into_iter().collect(),
+            ..Self::of_stacks(pid, reader)
+        }
+    }
+
+    /// Reads the memory map only: the ids of the threads in their namespace are not known.
+    pub(in crate::capture) fn of_stacks(pid: Pid, reader: Pid) -> Self {
+        Self {
+            pid,
+            is_dotnet: false,
+            namespace_tids: FxHashMap::default(),
+            threads: FxHashMap::default(),
             memory: PrivateMemory::open(reader),
             stacks: Stacks::of(pid),
             descriptors: Descriptors::of(reader),
@@ -107,6 +118,25 @@ impl Process {
             }
         }
         last.ok_or(NotBlocked::Runs)
+    }
+
+    /// Returns where a thread waits, as the leaf of its stack.
+    pub(in crate::capture) fn place(&self, blocked: &Blocked) -> InKernel {
+        let Some(call) = blocked.call else {
+            return InKernel::Fault;
+        };
+        let Ok(number) = u16::try_from(call.number) else {
+            return InKernel::Unknown;
+        };
+        let on = match call.resource() {
+            Resource::File(descriptor) => self.descriptors.kind(descriptor),
+            Resource::Futex {
+                has_owner: true, ..
+            } => BlockedOn::Owner,
+            Resource::Time(_) | Resource::Until => BlockedOn::Time,
+            _ => BlockedOn::Nothing,
+        };
+        InKernel::Call(number, on)
     }
 
     /// Returns the monitor that a thread may wait for.
@@ -151,7 +181,7 @@ impl Process {
         }
     }
 
-    fn stack(&self, sp: u64, limit: u64) -> Vec<u8> {
+    pub(in crate::capture) fn stack(&self, sp: u64, limit: u64) -> Vec<u8> {
         let end = self.stacks.end(sp);
         let range = end.map(|end| sp..end.min(sp.saturating_add(limit)));
         let copied = self.memory.as_ref().zip(range);

@@ -4,8 +4,8 @@ const NO_SET_UP: &str = "nothing has to be installed: perfcollect needs neither 
     `perfcollect collect NAME` captures";
 const NO_VARIABLES: &str = "no variables have to be set: perfcollect names the methods of programs that already run; \
     `perfcollect collect NAME -pid PID` captures one";
-const NO_SWITCHES: &str = "perfcollect samples CPU time only: `perfcollect stacks -p PID` shows what its threads wait \
-    for; blocked time needs `perf record -e sched:sched_switch -g`";
+const NO_SWITCHES: &str = "the switches of threads are not recorded: `perfcollect collect NAME -threadtime -pid PID` shows \
+    where they wait and for how long; `perf record -e sched:sched_switch -g` records each";
 const COUNTS: &str = "perfcollect samples, it does not count: `perf stat` counts; `perfcollect collect NAME -- COMMAND` \
     shows where the CPU time goes";
 
@@ -67,7 +67,6 @@ const COMMANDS: &[(&[&str], &str)] = &[
 
 /// Options of captures and views, and sentences about them.
 const OPTIONS: &[(&[&str], &str)] = &[
-    (&["threadtime", "offcpu", "off-cpu", "wall"], NO_SWITCHES),
     (
         &["system"],
         "page faults and other software events are not sampled; the CPU time in page faults is in the summary",

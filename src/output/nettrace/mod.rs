@@ -9,6 +9,8 @@
 //!                ├─ by time ──┤
 //! Trace.events ──┘            └─ Stream ─ chunks of kinds, threads, stacks, events ── file
 //! ```
+//! A time without a CPU is an event at its end, `cswitch`, with its length in nanoseconds: PerfView's Thread Time.
+//!
 //! Time zero is that of the archive (`time_zero`). A sample contains its CPU time in whole
 //! milliseconds. The remainder is added to the next sample of the thread, so that the total of a
 //! thread is correct.
@@ -30,20 +32,36 @@ pub use rewriter::{RewriteError, rewrite};
 
 use std::io::{self, Write};
 
-use crate::trace::Trace;
+use crate::trace::{Nanos, Trace};
 
-/// Writes all samples and events of `trace`.
+/// A time after all others.
+const NEVER: Nanos = Nanos(u64::MAX);
+
+/// Writes all samples, times without a CPU, and events of `trace`.
 ///
 /// # Errors
 /// Returns errors of `out`.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let mut writer = writer::Writer::start(trace, out)?;
     let mut events = trace.events.iter().peekable();
-    for sample in trace.samples.iter() {
-        while let Some(event) = events.next_if(|event| event.time <= sample.time) {
+    let mut waits = trace.blocked.iter().peekable();
+    let mut samples = trace.samples.iter().peekable();
+    loop {
+        let of_sample = samples.peek().map_or(NEVER, |sample| sample.time);
+        let of_wait = waits.peek().map_or(NEVER, |wait| wait.time);
+        let next = of_sample.min(of_wait);
+        while let Some(event) = events.next_if(|event| event.time <= next) {
             writer.event(&event)?;
         }
-        writer.sample(&sample)?;
+        if let Some(wait) = waits.next_if(|wait| wait.time < of_sample) {
+            writer.wait(&wait)?;
+        } else if let Some(sample) = samples.next() {
+            writer.sample(&sample)?;
+        } else if let Some(wait) = waits.next() {
+            writer.wait(&wait)?;
+        } else {
+            break;
+        }
     }
     for event in events {
         writer.event(&event)?;
@@ -58,7 +76,7 @@ mod tests {
     use super::*;
     use crate::nettrace::Reader;
     use crate::trace::{
-        Frame, FrameId, Function, FunctionId, FunctionKind, Nanos, Pid, Process, ProcessId, Sample,
+        Frame, FrameId, Function, FunctionId, FunctionKind, Pid, Process, ProcessId, Sample,
         Thread, ThreadId, Tid,
     };
 

@@ -80,7 +80,7 @@ impl OldStream {
             Some(Record::ExistingProcess | Record::ProcessCreate) => self.process(event.payload),
             Some(Record::ProcessMapping) => self.mapping(event.payload),
             Some(Record::ProcessSymbol) => self.symbol(event.payload),
-            Some(Record::ProcessInfo | Record::Cpu) | None => Some(()),
+            Some(Record::ProcessInfo | Record::Cpu | Record::Switch) | None => Some(()),
         };
         is_read.ok_or(OldStreamError::Differs("records"))?;
         Ok(record)

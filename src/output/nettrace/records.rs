@@ -24,16 +24,19 @@ pub(super) enum Record {
     ProcessInfo,
     /// A sample.
     Cpu,
+    /// A thread gets a CPU again.
+    Switch,
 }
 
 impl Record {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::ExistingProcess,
         Self::ProcessCreate,
         Self::ProcessMapping,
         Self::ProcessSymbol,
         Self::ProcessInfo,
         Self::Cpu,
+        Self::Switch,
     ];
 
     /// Returns the event metadata of the record.
@@ -45,13 +48,14 @@ impl Record {
             Self::ProcessSymbol => ("Universal.System", 4, "ProcessSymbol"),
             Self::ProcessInfo => ("Microsoft-DotNETCore-EventPipe", 1, "ProcessInfo"),
             Self::Cpu => ("Universal.Events", 1, "cpu"),
+            Self::Switch => ("Universal.Events", 2, "cswitch"),
         };
         let field = |name: &str, kind| Field {
             name: name.to_owned(),
             kind,
         };
         let fields = match self {
-            Self::Cpu => vec![field("Value", FieldType::VarUnsigned)],
+            Self::Cpu | Self::Switch => vec![field("Value", FieldType::VarUnsigned)],
             Self::ProcessInfo => ["CommandLine", "OSInformation", "ArchInformation"]
                 .map(|name| field(name, FieldType::Utf16Text))
                 .into(),
@@ -149,9 +153,10 @@ pub(super) fn process_info(name: &str, arguments: &str, arch: &str) -> Vec<u8> {
     units.flat_map(u16::to_le_bytes).collect()
 }
 
-pub(super) fn cpu(milliseconds: u64) -> Vec<u8> {
+/// Returns the payload of a sample, which is its milliseconds, and of a switch: the nanoseconds without a CPU.
+pub(super) fn value(value: u64) -> Vec<u8> {
     let mut out = Vec::new();
-    put_varuint(&mut out, milliseconds);
+    put_varuint(&mut out, value);
     out
 }
 

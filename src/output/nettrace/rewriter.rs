@@ -61,15 +61,16 @@ pub fn rewrite(
         old: OldStream::default(),
     };
     let mut samples = trace.samples.iter();
+    let mut waits = trace.blocked.iter();
     let mut count: u64 = 0;
     while let Some(event) = reader.next_event().map_err(OldStreamError::from)? {
         count += 1;
         if count.is_multiple_of(EVENTS_PER_CHECK) && is_cancelled() {
             return Err(OldStreamError::Cancelled.into());
         }
-        rewriter.event(&event, &mut samples)?;
+        rewriter.event(&event, &mut samples, &mut waits)?;
     }
-    if samples.next().is_some() {
+    if samples.next().is_some() || waits.next().is_some() {
         return Err(OldStreamError::Differs("samples").into());
     }
     let mut stream = rewriter.out.stream;
@@ -82,6 +83,7 @@ impl<W: Write> Rewriter<'_, W> {
         &mut self,
         event: &Event<'_>,
         samples: &mut impl Iterator<Item = Sample>,
+        waits: &mut impl Iterator<Item = Sample>,
     ) -> Result<(), RewriteError> {
         let record = self.old.read(event)?;
         // The new code writes its own. That of the stacks of events stays.
@@ -103,8 +105,13 @@ impl<W: Write> Rewriter<'_, W> {
             cpu: event.processor.min(u8::MAX.into()) as u8,
             time: event.time.0,
         };
-        if record == Some(Record::Cpu) {
-            let sample = samples.next().filter(|sample| {
+        let sample = match record {
+            Some(Record::Cpu) => Some(samples.next()),
+            Some(Record::Switch) => Some(waits.next()),
+            _ => None,
+        };
+        if let Some(sample) = sample {
+            let sample = sample.filter(|sample| {
                 let of = &self.trace.threads[sample.thread.index()];
                 let process = &self.trace.processes[of.process.index()];
                 (process.pid, of.tid, sample.time) == (pid, tid, event.time)

@@ -15,6 +15,8 @@ use crate::nettrace::EventMetadata;
 use crate::output::time_zero::TimeZero;
 use crate::trace::{Nanos, Pid, RuntimeEvent, Sample, Tid, Trace};
 
+/// Maximum number of CPUs: readers store the number of one in a byte.
+const MAX_CPUS: u32 = 256;
 const NANOS_PER_MS: i64 = 1_000_000;
 
 pub(super) struct Writer<'a, W> {
@@ -40,10 +42,12 @@ impl<'a, W: Write> Writer<'a, W> {
             .iter()
             .map(|sample| sample.cpu.0.saturating_add(1))
             .max();
-        let cpus = cpus.unwrap_or(1).max(trace.info.cpus);
+        let cpus = match trace.blocked.is_empty() {
+            true => cpus.unwrap_or(1).max(trace.info.cpus),
+            false => MAX_CPUS,
+        };
         let properties = [
-            // Readers store a CPU number in one byte.
-            ("HardwareThreadCount", cpus.min(256) as usize),
+            ("HardwareThreadCount", cpus.min(MAX_CPUS) as usize),
             ("SystemPageSize", rustix::param::page_size()),
         ];
         let properties = properties.map(|(key, value)| (key.to_owned(), value.to_string()));
@@ -90,6 +94,19 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     pub(super) fn sample(&mut self, sample: &Sample) -> io::Result<()> {
+        let (thread, stack) = self.thread_and_stack(sample)?;
+        let milliseconds = self.milliseconds(thread, sample.weight);
+        self.stacked(Record::Cpu, sample, (thread, stack), milliseconds)
+    }
+
+    /// Writes that a thread gets a CPU, after the time without one.
+    pub(super) fn wait(&mut self, wait: &Sample) -> io::Result<()> {
+        let of = self.thread_and_stack(wait)?;
+        self.stacked(Record::Switch, wait, of, wait.weight.0)
+    }
+
+    /// Returns the ids of the thread and the stack of a sample.
+    fn thread_and_stack(&mut self, sample: &Sample) -> io::Result<(u32, u32)> {
         let time = self.zero.shifted(sample.time);
         let thread = &self.trace.threads[sample.thread.index()];
         let instance = self.processes.of(thread.process);
@@ -107,16 +124,37 @@ impl<'a, W: Write> Writer<'a, W> {
         let stack = self
             .code
             .sample_stack(&mut self.out, origin, sample.stack)?;
-        let milliseconds = self.milliseconds(thread, sample.weight);
+        Ok((thread, stack))
+    }
+
+    fn stacked(
+        &mut self,
+        record: Record,
+        sample: &Sample,
+        (thread, stack): (u32, u32),
+        value: u64,
+    ) -> io::Result<()> {
         let header = EventHeader {
-            kind: self.out.kind(Record::Cpu),
+            kind: self.out.kind(record),
             thread,
             stack,
             labels: 0,
-            cpu: sample.cpu.0.min(u8::MAX.into()) as u8,
-            time,
+            cpu: self.cpu(sample, thread),
+            time: self.zero.shifted(sample.time),
         };
-        self.out.stream.event(header, &records::cpu(milliseconds))
+        self.out.stream.event(header, &records::value(value))
+    }
+
+    /// Returns the CPU of a sample.
+    ///
+    /// If the trace has times without a CPU, each thread has a separate CPU: PerfView would take the CPU from
+    /// a thread when another one is on it, and what precedes the events of switches is not known to the
+    /// nanosecond.
+    fn cpu(&self, sample: &Sample, thread: u32) -> u8 {
+        match self.trace.blocked.is_empty() {
+            true => sample.cpu.0.min(u8::MAX.into()) as u8,
+            false => (thread % MAX_CPUS) as u8,
+        }
     }
 
     /// Adds the weight of a thread's next sample. Returns the milliseconds to write, and keeps the

@@ -10,3 +10,9 @@ pub(crate) const END_EVENT: &str = "end:";
 pub(crate) const NO_STACK: &str = "0 {no stack} (perfcollect)";
 /// Module of the frames that stand for missing ones.
 pub(crate) const MODULE: &str = "perfcollect";
+/// Event of the records of times without a CPU.
+pub(crate) const SWITCH: &str = "sched:sched_switch";
+/// Keeps the idle thread out of PerfView's Thread Time.
+pub(super) const NO_IDLE_THREAD: &str = "sched:sched_process_exit: comm=swapper pid=0 prio=120\n";
+/// Start of the events that [`END`] may also have.
+pub(crate) const SCHEDULER: &[u8] = b" sched:sched_";

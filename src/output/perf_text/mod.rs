@@ -42,6 +42,18 @@
 //! | Firefox Profiler | a sample without a frame |
 //! | FlameScope | a sample of the idle process, in an idle function |
 //!
+//! # Thread Time
+//!
+//! A time without a CPU is two records of the scheduler. PerfView reads from the first one, a record with a stack, that a
+//! thread left its CPU, and from the second one that it got one again. Only the first one is a record to other readers, of
+//! another event than the samples; its period is the length.
+//!
+//! ```text
+//! app 12/13 [000] 4321.5: 2000000 sched:sched_switch: ... prev_pid=13 ... next_pid=0 ...      and a stack
+//! # 0/0 [000] 4321.502: sched:sched_switch: ... prev_pid=0 ... next_pid=13 ...
+//! ```
+//! Thread 0 is idle. A record that it has ended, after time zero, keeps it out of the view.
+//!
 //! The Firefox Profiler recognizes perf script text by the first line: a sample, or `# ========` as `perf script --header`
 //! prints it.
 
@@ -76,13 +88,22 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let names = EscapedNames::new(trace);
     let mut now = Nanos(times.monotonic());
     let mut text = header(&names, now);
+    let mut waits = trace.blocked.iter().peekable();
     for (cpu, mut sample) in (1..).zip(trace.samples.iter()) {
+        while let Some(wait) = waits.next_if(|wait| wait.time <= sample.time) {
+            put_wait(&names, &times, &wait, &mut text);
+        }
         // Late samples are moved: some readers refuse a time before the last one.
         now = now.max(Nanos(times.shifted(sample.time)));
         sample.time = now;
         put_sample(&names, &sample, cpu, &mut text);
         let end = now.0.saturating_add(sample.weight.0);
         put_end(cpu, Nanos(end), &mut text);
+        out.write_all(&text)?;
+        text.clear();
+    }
+    for wait in waits {
+        put_wait(&names, &times, &wait, &mut text);
         out.write_all(&text)?;
         text.clear();
     }
@@ -151,6 +172,11 @@ fn header(names: &EscapedNames<'_>, time_zero: Nanos) -> Vec<u8> {
     let mut header = header.into_bytes();
     put_moment(0, time_zero, &mut header);
     header.extend_from_slice(format!("1 {}\n", names.event).as_bytes());
+    if !names.trace.blocked.is_empty() {
+        header.extend_from_slice(markers::END.as_bytes());
+        put_moment(0, time_zero, &mut header);
+        header.extend_from_slice(markers::NO_IDLE_THREAD.as_bytes());
+    }
     header
 }
 
@@ -162,6 +188,30 @@ fn put_sample(names: &EscapedNames<'_>, sample: &Sample, cpu: usize, out: &mut V
     out.extend_from_slice(names.event.as_bytes());
     put_stack(names, sample.stack, out);
     out.push(b'\n');
+}
+
+/// Writes the time for which a thread had no CPU.
+fn put_wait(names: &EscapedNames<'_>, times: &TimeZero, wait: &Sample, out: &mut Vec<u8>) {
+    let end = times.shifted(wait.time);
+    let start = end.saturating_sub(wait.weight.0);
+    let tid = names.trace.threads[wait.thread.index()].tid;
+    out.extend_from_slice(names.thread(wait.thread));
+    put_moment(0, Nanos(start), out);
+    put_digits::<10>(out, wait.weight.0, 1, b'0');
+    let switch = format!(
+        " {}: prev_comm=x prev_pid={tid} prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120\n",
+        markers::SWITCH
+    );
+    out.extend_from_slice(switch.as_bytes());
+    put_stack(names, wait.stack, out);
+    out.push(b'\n');
+    out.extend_from_slice(markers::END.as_bytes());
+    put_moment(0, Nanos(end), out);
+    let switch = format!(
+        "{}: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=x next_pid={tid} next_prio=120\n",
+        markers::SWITCH
+    );
+    out.extend_from_slice(switch.as_bytes());
 }
 
 fn put_stack(names: &EscapedNames<'_>, stack: StackId, out: &mut Vec<u8>) {

@@ -10,6 +10,7 @@ mod programs;
 mod runtimes;
 mod shares;
 mod syscalls;
+mod thread_time;
 mod threads;
 mod unnamed;
 mod work;
@@ -33,6 +34,7 @@ pub use runtimes::{
 pub(crate) use shares::TOP_OF_PROCESS;
 pub use shares::{Share, Shares};
 pub use syscalls::ENTRY_AND_EXIT;
+pub use thread_time::{PlaceTime, ReasonTime, ThreadTime, ThreadTimeRow};
 pub use threads::ThreadSummary;
 pub use unnamed::UnnamedSummary;
 pub use work::{Work, WorkKind};
@@ -120,13 +122,19 @@ pub struct Summary {
     /// or had ended.
     #[serde(default)]
     pub blocked: Option<BlockedSummary>,
+    /// Where threads spent the time without a CPU. `None` if the capture did not follow that (`-threadtime`).
+    #[serde(default)]
+    pub thread_time: Option<ThreadTime>,
 }
 
 impl Summary {
     /// Returns whether the trace has no samples, only events or waiting threads.
     #[must_use]
     pub fn lacks_samples(&self) -> bool {
-        self.samples == 0 && (!self.quality.events.is_empty() || self.blocked.is_some())
+        self.samples == 0
+            && (!self.quality.events.is_empty()
+                || self.blocked.is_some()
+                || self.thread_time.is_some())
     }
 
     /// Returns the CPUs that were used on average, if samples count time.
@@ -153,6 +161,7 @@ impl Summary {
             pressure.processes.truncate(MAX_WAITING);
         }
         self.blocked.iter_mut().for_each(BlockedSummary::truncate);
+        self.thread_time.iter_mut().for_each(ThreadTime::truncate);
         self.runtimes.truncate(MAX_PROCESSES);
         self.runtimes.iter_mut().for_each(RuntimeSummary::truncate);
         let Shares {
@@ -225,6 +234,7 @@ impl Summary {
             shares,
             runtimes: Vec::new(),
             blocked: None,
+            thread_time: ThreadTime::of(trace, own_code),
         }
     }
 }

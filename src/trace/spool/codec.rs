@@ -177,9 +177,10 @@ impl Codec {
                 return;
             }
             CodeAddress::Blocked(place) => {
-                let (kind, number) = place.encoded();
+                let (kind, number, on) = place.encoded();
                 out.extend([8, 6, kind]);
                 put(out, number.into());
+                out.push(on);
                 return;
             }
         };
@@ -307,7 +308,7 @@ impl Codec {
             6 => {
                 let kind = input.byte()?;
                 let number = u16::try_from(input.integer()?).map_err(|_| RowError::Number)?;
-                let place = Blocked::decoded(kind, number);
+                let place = Blocked::decoded(kind, number, input.byte()?);
                 CodeAddress::Blocked(place.ok_or(RowError::Number)?)
             }
             kind => return Err(RowError::Kind(kind)),

@@ -20,7 +20,8 @@
 //!      6 thread name  thread, name
 //!      7 JIT process  process, pid in its namespace, uid, start, device and inode of its root
 //!                     directory, path of its jitdump
-//!      8 frame        kind of address, file or process, address - address of the frame before
+//!      8 frame        kind of address, file or process, address - address of the frame before;
+//!                     kind 6 (blocked): kind of place, system call, what its descriptor is
 //!      9 stack node   distance back to the parent (0: a root), distance back to the frame
 //!     10 losses       the counters so far, and those of each CPU with losses or pauses
 //!     11 clock        time: everything before it is in the spool
@@ -39,7 +40,8 @@
 //!                     and the row before of this kind
 //! ```
 //!
-//! Version PCS5 has no blocked rows, PCS4 also no row 18, PCS3 also no row 17, PCS2 also no row 16. The reader accepts all.
+//! Version PCS5 has no blocked rows and frames, PCS4 also no row 18, PCS3 also no row 17, PCS2 also no row 16. The
+//! reader accepts all.
 //!
 //! Files, processes, threads, frames and nodes have ids in the order of their rows. Each row
 //! precedes its first use (a frame or node may repeat, see `Recorder`). So any number of whole

@@ -1,0 +1,168 @@
+//! Where the threads of the target spend the time without a CPU.
+//!
+//! A thread looks at all of them at random times (`ticker`): the scheduler's counters show exactly for how
+//! long each ran and waited for a CPU, and the stack of one that waits shows where. What a thread spends
+//! without a CPU between two looks belongs to the places where it was found (`timeline`).
+
+mod tick;
+mod ticker;
+mod timeline;
+mod watched_thread;
+
+pub(super) use tick::{Found, Tick};
+pub(super) use timeline::{State, Timeline, Wait};
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::usage;
+use crate::machine::ThreadCounters;
+use crate::trace::{Nanos, Notice, NoticeKind, Pid};
+use ticker::{Shared, Ticker};
+
+/// Ticks that wait to be unwound. A tick with its stack has 16 KiB.
+const QUEUE: usize = 2048;
+/// Longest time that the last looks may take: a process can lock its memory for as long as it likes.
+const MAX_END: Duration = Duration::from_secs(1);
+/// Longest mean time between two looks that needs no notice.
+const MAX_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The looks at the threads of the target.
+#[derive(Debug)]
+pub(super) struct OffCpu {
+    shared: Arc<Shared>,
+    ticks: Receiver<Tick>,
+    /// Ticks whose records have not arrived yet.
+    waiting: VecDeque<Tick>,
+    is_incomplete: bool,
+}
+
+impl OffCpu {
+    /// Starts to look. `share` is the part of a CPU that this may take, from 0 to 1. Without `pids`, it
+    /// looks at all processes of the machine.
+    ///
+    /// # Errors
+    /// The kernel does not count the time of threads, or has no thread left.
+    pub(super) fn start(pids: Option<Vec<Pid>>, share: f64) -> Result<Self, Notice> {
+        let unavailable = |why: &str, remedy: &str| {
+            let what = format!("where threads wait is not in the trace: {why}");
+            Notice::new(NoticeKind::NoThreadTime, what, remedy)
+        };
+        let counters = std::fs::read_to_string("/proc/thread-self/schedstat");
+        let counters = counters.ok().and_then(|line| ThreadCounters::parse(&line));
+        if counters.is_none_or(|counters| counters.slices == 0) {
+            return Err(unavailable(
+                "the kernel does not count the time of threads",
+                "use a kernel with CONFIG_SCHED_INFO",
+            ));
+        }
+        let shared = Arc::new(Shared {
+            pids: Mutex::new(pids),
+            is_over: AtomicBool::new(false),
+            unwinding_ns: AtomicU64::new(0),
+            omitted: AtomicUsize::new(0),
+            unreadable: AtomicUsize::new(0),
+            rounds: AtomicU64::new(0),
+            round_ns: AtomicU64::new(0),
+        });
+        let (sender, ticks) = sync_channel(QUEUE);
+        let ticker = Ticker::new(Arc::clone(&shared), sender, share);
+        let named = thread::Builder::new().name("off-cpu".into());
+        let started = named.spawn(move || {
+            // Without it, it would look only when the threads of the target do not run.
+            let _ = crate::perf::run_first();
+            ticker.run();
+        });
+        started.map_err(|error| unavailable(&format!("no thread can start ({error})"), ""))?;
+        Ok(Self {
+            shared,
+            ticks,
+            waiting: VecDeque::new(),
+            is_incomplete: false,
+        })
+    }
+
+    /// Sets the processes to look at.
+    pub(super) fn follow(&self, pids: Vec<Pid>) {
+        let orders = self.shared.pids.lock();
+        let mut orders = orders.unwrap_or_else(PoisonError::into_inner);
+        if let Some(orders) = &mut *orders {
+            *orders = pids;
+        }
+    }
+
+    /// Passes on what was found until a time. The records of what happened before must be processed.
+    pub(super) fn ticks(&mut self, until: Nanos, each: impl FnMut(&Tick)) {
+        self.waiting.extend(self.ticks.try_iter());
+        let ready = self.waiting.partition_point(|tick| tick.time <= until);
+        self.pass(ready, each);
+    }
+
+    fn pass(&mut self, count: usize, mut each: impl FnMut(&Tick)) {
+        let start = usage::thread_cpu_time();
+        for tick in self.waiting.drain(..count) {
+            each(&tick);
+        }
+        let cost = usage::thread_cpu_time().saturating_sub(start);
+        let unwinding = &self.shared.unwinding_ns;
+        unwinding.fetch_add(cost.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Ends the looks, and waits for the last ones.
+    pub(super) fn end(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        let end = Instant::now() + MAX_END;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.ticks.recv_timeout(left) {
+                Ok(tick) => self.waiting.push_back(tick),
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.is_incomplete = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Passes on the last ticks. Returns what is missing.
+    pub(super) fn finish(mut self, each: impl FnMut(&Tick)) -> Vec<Notice> {
+        self.pass(self.waiting.len(), each);
+        let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        let (unreadable, omitted) = (read(&self.shared.unreadable), read(&self.shared.omitted));
+        let rounds = self.shared.rounds.load(Ordering::Relaxed).max(1);
+        let interval = Duration::from_nanos(self.shared.round_ns.load(Ordering::Relaxed) / rounds);
+        let notice =
+            |what: String, remedy: &str| Notice::new(NoticeKind::NoThreadTime, what, remedy);
+        let unreadable = (unreadable > 0).then(|| {
+            let what =
+                format!("{unreadable} threads may not be read: it is unknown where they wait");
+            notice(what, "run perfcollect as root or with CAP_SYS_PTRACE").counting(unreadable)
+        });
+        let omitted = (omitted > 0).then(|| {
+            let what = format!("{omitted} threads were too many to see where they wait");
+            notice(what, "capture fewer processes: -pid PID").counting(omitted)
+        });
+        let incomplete = self.is_incomplete.then(|| {
+            let what =
+                "where threads wait was not read until the end: a process has locked its memory";
+            notice(what.to_owned(), "")
+        });
+        let rare = (interval > MAX_INTERVAL).then(|| {
+            let what = format!(
+                "threads were looked at only every {} ms to keep the cost low: short captures show roughly where they \
+                 wait, totals are exact",
+                interval.as_millis()
+            );
+            notice(what, "capture for longer, or fewer processes: -pid PID")
+        });
+        [unreadable, omitted, incomplete, rare]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}

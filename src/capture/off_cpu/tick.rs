@@ -1,0 +1,35 @@
+//! What is found of a thread that has run since it was looked at before.
+
+use crate::capture::snapshot::Read;
+use crate::machine::ThreadCounters;
+use crate::trace::{Blocked, Nanos, Pid, Tid};
+
+/// A look at a thread.
+#[derive(Debug)]
+pub(in crate::capture) struct Tick {
+    pub(in crate::capture) pid: Pid,
+    pub(in crate::capture) tid: Tid,
+    /// Time of the look.
+    pub(super) time: Nanos,
+    /// Time of the last look at which it had not run yet since the one before: it waited until then.
+    pub(super) unchanged_until: Nanos,
+    /// Its counters at this time. `None` if it has ended.
+    pub(super) counters: Option<ThreadCounters>,
+    /// Whether no other look follows.
+    pub(super) is_last: bool,
+    /// How often the scheduler has taken its CPU and given it one since the last look at which it had waited
+    /// for one. `None` if it has not waited for one, or that is unknown.
+    pub(super) preemptions: Option<(u64, u64)>,
+    /// Its counters and the time when it was first known: its start, or that of the capture.
+    pub(super) first: Option<(Nanos, ThreadCounters)>,
+    /// Where it waits. `None` if it runs.
+    pub(in crate::capture) found: Option<Found>,
+}
+
+/// Where a thread was found.
+#[derive(Debug)]
+pub(in crate::capture) struct Found {
+    pub(in crate::capture) place: Blocked,
+    /// Its registers and stack. `None` if it may not be read.
+    pub(in crate::capture) read: Option<Box<Read>>,
+}

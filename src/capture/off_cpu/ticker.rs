@@ -1,0 +1,302 @@
+//! Looks at all threads of the target again and again, at random times.
+//!
+//! The cost depends on the number of threads, not on how often they wait. A thread that has not run since
+//! the last look costs one read of its counters.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::tick::{Found, Tick};
+use super::watched_thread::WatchedThread;
+use crate::capture::snapshot::{Process, Read};
+use crate::capture::usage::thread_cpu_time;
+use crate::machine::{self, NotBlocked, ThreadCounters};
+use crate::perf;
+use crate::trace::{Blocked, Nanos, Pid, Tid};
+
+/// Shortest mean intervals of looks, and of lists of threads.
+const MIN_INTERVAL: Duration = Duration::from_millis(2);
+const LIST_INTERVAL: Duration = Duration::from_millis(25);
+/// Part of the budget that lists of threads and memory maps take at most.
+const LIST_SHARE: f64 = 0.25;
+/// Longest time without a pause: other threads wait for the CPU meanwhile.
+const MAX_BURST: Duration = Duration::from_millis(1);
+/// Length of a pause.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Maximum number of threads. The others are counted.
+const MAX_THREADS: usize = 4096;
+/// Size of the part of a stack that is read.
+const STACK_BYTES: u64 = 16 << 10;
+
+/// What the ticker and the engine share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Processes to look at. `None` for all of the machine.
+    pub(super) pids: Mutex<Option<Vec<Pid>>>,
+    pub(super) is_over: AtomicBool,
+    /// CPU time of unwinding that the ticker has not counted yet, in nanoseconds.
+    pub(super) unwinding_ns: AtomicU64,
+    /// Largest number of threads beyond [`MAX_THREADS`].
+    pub(super) omitted: AtomicUsize,
+    /// Threads whose system calls and stacks may not be read.
+    pub(super) unreadable: AtomicUsize,
+    /// Number of rounds, and the nanoseconds between the first and the last one.
+    pub(super) rounds: AtomicU64,
+    pub(super) round_ns: AtomicU64,
+}
+
+/// The thread that looks.
+pub(super) struct Ticker {
+    shared: Arc<Shared>,
+    ticks: SyncSender<Tick>,
+    /// Part of a CPU that looks may take, from 0 to 1.
+    share: f64,
+    processes: FxHashMap<Pid, WatchedProcess>,
+    threads: FxHashMap<Tid, WatchedThread>,
+    /// Threads of the kernel, and those that have ended before their process.
+    ignored: FxHashSet<Tid>,
+    started: Nanos,
+    next_list: Instant,
+    burst: Burst,
+    random: u64,
+}
+
+/// A process with its memory map.
+struct WatchedProcess {
+    process: Process,
+    next_map: Instant,
+    is_stopped: bool,
+}
+
+impl WatchedProcess {
+    /// Reads the memory map of a process, through one of its threads: the main thread may have ended.
+    fn of(pid: Pid, tid: Tid) -> Self {
+        Self {
+            process: Process::of_stacks(pid, Pid(tid.0)),
+            next_map: Instant::now() + LIST_INTERVAL,
+            is_stopped: machine::is_stopped(pid),
+        }
+    }
+}
+
+/// CPU time since the last pause.
+struct Burst {
+    start: Duration,
+    /// CPU time before the last pause that no interval counts yet.
+    before: Duration,
+}
+
+impl Burst {
+    /// Pauses if it is time.
+    fn pause(&mut self) {
+        let now = thread_cpu_time();
+        let length = now.saturating_sub(self.start);
+        if length > MAX_BURST {
+            self.before += length;
+            std::thread::sleep(PAUSE);
+            self.start = thread_cpu_time();
+        }
+    }
+
+    /// Returns the CPU time since the last call.
+    fn take(&mut self) -> Duration {
+        let now = thread_cpu_time();
+        let all = self.before + now.saturating_sub(self.start);
+        (self.before, self.start) = (Duration::ZERO, now);
+        all
+    }
+}
+
+impl Ticker {
+    pub(super) fn new(shared: Arc<Shared>, ticks: SyncSender<Tick>, share: f64) -> Self {
+        Self {
+            shared,
+            ticks,
+            share: share.clamp(1e-3, 1.0),
+            processes: FxHashMap::default(),
+            threads: FxHashMap::default(),
+            ignored: FxHashSet::default(),
+            started: perf::now(),
+            next_list: Instant::now(),
+            burst: Burst {
+                start: Duration::ZERO,
+                before: Duration::ZERO,
+            },
+            random: perf::now().0 | 1,
+        }
+    }
+
+    /// Looks until it is over. Then all threads have a last tick.
+    pub(super) fn run(mut self) {
+        loop {
+            let is_over = self.shared.is_over.load(Ordering::Relaxed);
+            self.burst.take();
+            if Instant::now() >= self.next_list {
+                self.list();
+                let interval = self.burst.take().div_f64(self.share * LIST_SHARE);
+                self.next_list = Instant::now() + interval.max(LIST_INTERVAL);
+            }
+            if self.look(is_over).is_err() || is_over {
+                return;
+            }
+            let unwinding = self.shared.unwinding_ns.swap(0, Ordering::Relaxed);
+            let cost = self.burst.take() + Duration::from_nanos(unwinding);
+            let interval = cost.div_f64(self.share).max(MIN_INTERVAL);
+            std::thread::sleep(interval.mul_f64(self.next_factor()));
+            self.shared.rounds.fetch_add(1, Ordering::Relaxed);
+            let since = perf::now().0.saturating_sub(self.started.0);
+            self.shared.round_ns.store(since, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns a random number from 0.5 to 1.5: a thread with a timer must not run in step with the looks.
+    fn next_factor(&mut self) -> f64 {
+        // Marsaglia, "Xorshift RNGs".
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        0.5 + (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Adds the threads that are new.
+    fn list(&mut self) {
+        let pids = self.shared.pids.lock();
+        let pids = pids.unwrap_or_else(PoisonError::into_inner).clone();
+        let own = Pid(std::process::id() as i32);
+        let pids = pids.unwrap_or_else(|| {
+            let mut all = machine::pids().unwrap_or_default();
+            all.retain(|pid| *pid != own);
+            all
+        });
+        self.processes.retain(|pid, _| pids.contains(pid));
+        let mut ignored = FxHashSet::default();
+        let mut omitted = 0;
+        for &pid in &pids {
+            self.burst.pause();
+            let process = self.processes.get(&pid).map(|known| known.is_stopped);
+            let is_stopped = machine::is_stopped(pid);
+            for tid in machine::threads([pid]) {
+                if self.ignored.contains(&tid) {
+                    ignored.insert(tid);
+                } else if let Some(thread) = self.threads.get_mut(&tid) {
+                    // The place is another one, though it has not run.
+                    thread.is_due |= process.is_some_and(|known| known != is_stopped);
+                } else if self.threads.len() >= MAX_THREADS {
+                    omitted += 1;
+                } else if let Some(thread) = WatchedThread::open(pid, tid, self.started) {
+                    match thread.blocked() {
+                        Err(NotBlocked::NoUserCode) => {
+                            ignored.insert(tid);
+                            continue;
+                        }
+                        Err(NotBlocked::Unreadable(_)) => {
+                            self.shared.unreadable.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Ok(_) | Err(NotBlocked::Runs) => {}
+                    }
+                    self.threads.insert(tid, thread);
+                    self.processes
+                        .entry(pid)
+                        .or_insert_with(|| WatchedProcess::of(pid, tid));
+                }
+            }
+            if let Some(known) = self.processes.get_mut(&pid) {
+                known.is_stopped = is_stopped;
+            }
+        }
+        self.ignored = ignored;
+        self.shared.omitted.fetch_max(omitted, Ordering::Relaxed);
+    }
+
+    /// Looks at all threads once.
+    ///
+    /// # Errors
+    /// Nobody receives the ticks any more.
+    fn look(&mut self, is_last: bool) -> Result<(), ()> {
+        let mut ended = Vec::new();
+        for (tid, thread) in &mut self.threads {
+            let counters = thread.read_counters();
+            let time = perf::now();
+            let unchanged_until = thread.last;
+            let has_run = counters.is_none_or(|now| now.slices != thread.counters.slices);
+            if !(has_run || is_last || thread.is_due) {
+                thread.last = time;
+                continue;
+            }
+            let process = self.processes.get_mut(&thread.pid);
+            let found = counters.and_then(|now| find(process?, *tid, thread, now));
+            let preemptions = counters.and_then(|now| thread.preemptions(*tid, now));
+            let tick = Tick {
+                preemptions,
+                is_last,
+                pid: thread.pid,
+                tid: *tid,
+                time,
+                unchanged_until: if has_run { unchanged_until } else { time },
+                counters,
+                first: (!thread.has_reported).then_some((thread.last, thread.counters)),
+                found,
+            };
+            self.ticks.send(tick).map_err(drop)?;
+            thread.last = time;
+            (thread.is_due, thread.has_reported) = (false, true);
+            match counters {
+                Some(now) => thread.counters = now,
+                None => ended.push(*tid),
+            }
+            self.burst.pause();
+        }
+        for tid in ended {
+            self.threads.remove(&tid);
+        }
+        Ok(())
+    }
+}
+
+/// Finds where a thread waits. Returns `None` if it runs.
+fn find(
+    watched: &mut WatchedProcess,
+    tid: Tid,
+    thread: &WatchedThread,
+    before: ThreadCounters,
+) -> Option<Found> {
+    let blocked = match thread.blocked() {
+        Ok(blocked) => blocked,
+        Err(NotBlocked::Runs | NotBlocked::NoUserCode) => return None,
+        Err(NotBlocked::Unreadable(_)) => {
+            return Some(Found {
+                place: Blocked::Unknown,
+                read: None,
+            });
+        }
+    };
+    let mut stack = watched.process.stack(blocked.sp, STACK_BYTES);
+    if stack.is_empty() && Instant::now() >= watched.next_map {
+        // The thread is new, or the process has executed another program.
+        let start = thread_cpu_time();
+        *watched = WatchedProcess::of(thread.pid, tid);
+        let cost = thread_cpu_time().saturating_sub(start);
+        watched.next_map += cost * 1000;
+        stack = watched.process.stack(blocked.sp, STACK_BYTES);
+    }
+    let after = thread.read_counters()?;
+    // One that waits again and again, each time for a moment, is found in the same call.
+    let has_stayed = after.slices == before.slices || thread.blocked().ok()? == blocked;
+    let place = match watched.is_stopped {
+        true => Blocked::Stopped,
+        false => watched.process.place(&blocked),
+    };
+    has_stayed.then(|| Found {
+        place,
+        read: Some(Box::new(Read {
+            blocked,
+            stack,
+            has_moved: false,
+            time_slices: Some(after.slices),
+        })),
+    })
+}

@@ -1,0 +1,274 @@
+//! The places where threads were without a CPU, from the ticks of each.
+
+use rustc_hash::FxHashMap;
+
+use super::tick::Tick;
+use crate::machine::ThreadCounters;
+use crate::trace::{Nanos, Tid};
+
+/// Longest time that the scheduler has not counted yet of a thread that runs: that between two ticks of its
+/// timer, at its lowest frequency.
+const UNCOUNTED_NS: u64 = 10_000_000;
+
+/// What each thread did until its last tick.
+#[derive(Debug)]
+pub(in crate::capture) struct Timeline<P> {
+    threads: FxHashMap<Tid, Line<P>>,
+}
+
+impl<P> Default for Timeline<P> {
+    fn default() -> Self {
+        Self {
+            threads: FxHashMap::default(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Line<P> {
+    /// Time of the last tick at which it waited, or the start. Its counters are exact only then: while it
+    /// runs, or waits for a CPU, the scheduler has not counted what lasts.
+    last: Nanos,
+    /// Counters at that time, but the time in which it was ready up to the last tick.
+    counters: ThreadCounters,
+    /// Where it waited then. `None` at the start.
+    place: Option<P>,
+    /// Time until which it is known to have waited there, if it has run at a tick since.
+    left: Option<Nanos>,
+    /// Times since then that were returned already, in nanoseconds.
+    returned: u64,
+}
+
+/// A time that a thread spent without a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::capture) struct Wait<P> {
+    pub(in crate::capture) state: State<P>,
+    /// Start.
+    pub(in crate::capture) start: Nanos,
+    /// Length in nanoseconds.
+    pub(in crate::capture) length: u64,
+}
+
+/// Why a thread had no CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::capture) enum State<P> {
+    /// It waited at a place, if that is known.
+    Waits(Option<P>),
+    /// It was ready, after it had waited at a place.
+    Ready(Option<P>),
+    /// The scheduler had taken its CPU.
+    Preempted,
+}
+
+impl<P: Clone> Timeline<P> {
+    /// Returns whether a thread has ticks, and has not ended.
+    pub(in crate::capture) fn follows(&self, tid: Tid) -> bool {
+        self.threads.contains_key(&tid)
+    }
+
+    /// Returns where a thread waited when it last did at a tick.
+    pub(in crate::capture) fn place(&self, tid: Tid) -> Option<&P> {
+        self.threads.get(&tid)?.place.as_ref()
+    }
+
+    /// Adds a tick, with the place where the thread waits. Returns the times since the tick before, in
+    /// order; a time of zero length is left out.
+    pub(in crate::capture) fn tick(&mut self, tick: &Tick, place: Option<P>) -> Vec<Wait<P>> {
+        let known = self.threads.remove(&tick.tid);
+        let first = tick.first.map(|(last, counters)| Line {
+            last,
+            counters,
+            place: None,
+            left: None,
+            returned: 0,
+        });
+        let Some(mut line) = known.or(first) else {
+            return Vec::new();
+        };
+        let start = line.last.0;
+        let end = tick.time.0.max(start);
+        let waited_until = match (&line.place, line.left) {
+            (Some(_), None) => tick.unchanged_until.0.clamp(start, end),
+            (_, left) => left.map_or(start, |left| left.0),
+        };
+        let was_waiting = line.place.is_some() && line.left.is_none();
+        let unchanged = if was_waiting { waited_until - start } else { 0 };
+        let old_start = waited_until - unchanged;
+        let old = line.place.clone();
+        let Some(counters) = tick.counters else {
+            // When it ended is not known.
+            let last = Wait::of(State::Waits(old), old_start, unchanged);
+            return last.into_iter().collect();
+        };
+        let ready = counters.waited_ns.saturating_sub(line.counters.waited_ns);
+        line.counters.waited_ns = counters.waited_ns;
+        let preempted = match tick.preemptions {
+            Some((count, slices)) => share(ready, count, slices),
+            None if was_waiting => 0,
+            None => ready,
+        };
+        let woken = ready - preempted;
+        let ran = counters.ran_ns.saturating_sub(line.counters.ran_ns);
+        let spent = [unchanged, ran, ready, line.returned].into_iter();
+        let rest = spent.fold(end - start, u64::saturating_sub);
+        // Of what is between two looks, nothing shows where it was: half of it belongs to each place.
+        let (to_old, to_new) = match &place {
+            Some(_) if old.is_some() => (unchanged + rest / 2, rest - rest / 2),
+            Some(_) => (unchanged, rest),
+            None if tick.is_last => (unchanged + rest.saturating_sub(UNCOUNTED_NS), 0),
+            None => (unchanged, 0),
+        };
+        let new_start = end - to_new;
+        // It was ready before it ran.
+        let ready_start = new_start.saturating_sub(ready).max(old_start + to_old);
+        let waits = [
+            Wait::of(State::Waits(old.clone()), old_start, to_old),
+            Wait::of(State::Ready(old.clone()), ready_start, woken),
+            Wait::of(State::Preempted, ready_start + woken, preempted),
+            Wait::of(State::Waits(place.clone()), new_start, to_new),
+        ];
+        match place {
+            Some(_) => {
+                line = Line {
+                    last: Nanos(end),
+                    counters,
+                    place,
+                    left: None,
+                    returned: 0,
+                };
+            }
+            None => {
+                line.left = Some(Nanos(waited_until));
+                line.returned += unchanged + ready;
+            }
+        }
+        self.threads.insert(tick.tid, line);
+        waits.into_iter().flatten().collect()
+    }
+}
+
+impl<P> Wait<P> {
+    /// Returns `None` for a time of zero length.
+    fn of(state: State<P>, start: u64, length: u64) -> Option<Self> {
+        (length > 0).then_some(Self {
+            state,
+            start: Nanos(start),
+            length,
+        })
+    }
+}
+
+/// Returns the share of a time, as large as that of `part` in `all`.
+fn share(time: u64, part: u64, all: u64) -> u64 {
+    if part >= all {
+        return time;
+    }
+    let share = u128::from(time) * u128::from(part) / u128::from(all);
+    u64::try_from(share).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Pid;
+
+    const MS: u64 = 1_000_000;
+
+    fn tick(ms: u64, unchanged_ms: u64, ran_ms: u64, ready_ms: u64, slices: u64) -> Tick {
+        Tick {
+            pid: Pid(1),
+            tid: Tid(2),
+            time: Nanos(ms * MS),
+            unchanged_until: Nanos(unchanged_ms * MS),
+            counters: Some(ThreadCounters {
+                ran_ns: ran_ms * MS,
+                waited_ns: ready_ms * MS,
+                slices,
+            }),
+            first: None,
+            preemptions: None,
+            is_last: false,
+            found: None,
+        }
+    }
+
+    /// Returns a first tick.
+    fn start(ms: u64, ran_ms: u64, ready_ms: u64) -> Tick {
+        let tick = tick(ms, ms, ran_ms, ready_ms, 1);
+        Tick {
+            first: tick.counters.map(|counters| (tick.time, counters)),
+            ..tick
+        }
+    }
+
+    fn waits(found: &[Wait<char>]) -> Vec<(State<char>, u64, u64)> {
+        let waits = found.iter();
+        let row = |wait: &Wait<char>| (wait.state.clone(), wait.start.0 / MS, wait.length / MS);
+        waits.map(row).collect()
+    }
+
+    #[test]
+    fn times_between_looks_add_up() {
+        let mut timeline = Timeline::default();
+        assert!(timeline.tick(&start(100, 5, 1), Some('a')).is_empty());
+        // It waited at `a` until 900 at least, then ran 10 and waited for a CPU 20, and waits at `b`.
+        let found = timeline.tick(&tick(1000, 900, 15, 21, 2), Some('b'));
+        let expected = [
+            (State::Waits(Some('a')), 100, 835),
+            (State::Ready(Some('a')), 945, 20),
+            (State::Waits(Some('b')), 965, 35),
+        ];
+        assert_eq!(waits(&found), expected);
+        // The same place again is one place.
+        let found = timeline.tick(&tick(1100, 1000, 25, 21, 3), Some('b'));
+        assert_eq!(found.iter().map(|wait| wait.length / MS).sum::<u64>(), 90);
+        let at_b = |wait: &Wait<char>| wait.state == State::Waits(Some('b'));
+        assert!(found.iter().all(at_b));
+        // A quarter of its time slices began when another thread had taken its CPU.
+        let preempted = Tick {
+            preemptions: Some((1, 4)),
+            ..tick(1200, 1100, 25, 101, 7)
+        };
+        let found = timeline.tick(&preempted, Some('b'));
+        let expected = [
+            (State::Waits(Some('b')), 1100, 10),
+            (State::Ready(Some('b')), 1110, 60),
+            (State::Preempted, 1170, 20),
+            (State::Waits(Some('b')), 1190, 10),
+        ];
+        assert_eq!(waits(&found), expected);
+    }
+
+    #[test]
+    fn what_a_running_thread_has_not_counted_is_no_wait() {
+        let mut timeline = Timeline::default();
+        timeline.tick(&start(100, 0, 0), Some('a'));
+        // It runs since 150, of which nothing is counted, and then waits for a CPU.
+        let found = timeline.tick(&tick(200, 150, 0, 0, 2), None);
+        assert_eq!(waits(&found), [(State::Waits(Some('a')), 100, 50)]);
+        assert!(timeline.tick(&tick(300, 200, 60, 0, 2), None).is_empty());
+        let found = timeline.tick(&tick(400, 300, 60, 90, 3), None);
+        assert_eq!(waits(&found), [(State::Preempted, 310, 90)]);
+        // All of it is counted when it waits again: it ran for 150 and was ready for 90.
+        let found = timeline.tick(&tick(500, 400, 150, 90, 3), Some('b'));
+        let expected = [
+            (State::Waits(Some('a')), 150, 55),
+            (State::Waits(Some('b')), 445, 55),
+        ];
+        assert_eq!(waits(&found), expected);
+    }
+
+    #[test]
+    fn a_thread_ends() {
+        let mut timeline = Timeline::default();
+        timeline.tick(&start(100, 0, 0), Some('a'));
+        let end = Tick {
+            counters: None,
+            ..tick(300, 200, 0, 0, 0)
+        };
+        let found = timeline.tick(&end, None);
+        assert_eq!(waits(&found), [(State::Waits(Some('a')), 100, 100)]);
+        assert!(!timeline.follows(Tid(2)));
+        assert!(timeline.tick(&tick(500, 500, 0, 0, 1), None).is_empty());
+    }
+}

@@ -1,0 +1,89 @@
+//! Where threads spend the time without a CPU.
+
+use super::scene::{Scene, process_name, short_method};
+use crate::output::summary::{Finding, PlaceTime, TRACE};
+
+/// Waiting threads on average below which it is not remarkable.
+const MIN_WAITING: f64 = 0.05;
+/// Number of places that are named.
+const MAX_NAMED: usize = 3;
+/// Reasons for which a thread waits because it has no work, or is asked to wait.
+const HARMLESS: [&str; 3] = ["idle", "sleep", "stopped"];
+
+pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
+    let Some(times) = &scene.summary.thread_time else {
+        return Vec::new();
+    };
+    let mut pids: Vec<i32> = Vec::new();
+    for place in &times.places {
+        if !pids.contains(&place.pid) {
+            pids.push(place.pid);
+        }
+    }
+    let of_process = |pid: i32| {
+        let places = times.places.iter();
+        let places = places.filter(|place| place.pid == pid && place.reason != "idle");
+        let mut places: Vec<&PlaceTime> = places.collect();
+        // What is worth a look first.
+        places.sort_by_key(|place| HARMLESS.contains(&&*place.reason));
+        let waiting = |place: &PlaceTime| place.ms / 1e3 / scene.seconds;
+        let cost: f64 = places
+            .iter()
+            .filter(|place| !HARMLESS.contains(&&*place.reason))
+            .map(|place| waiting(place))
+            .sum();
+        places.retain(|place| waiting(place) >= MIN_WAITING);
+        if places.is_empty() || !cost.is_finite() {
+            return None;
+        }
+        let named: Vec<String> = places
+            .iter()
+            .take(MAX_NAMED)
+            .map(|place| described(place))
+            .collect();
+        let mut rows = scene.summary.processes.iter();
+        let name = rows
+            .find(|row| row.pid == pid)
+            .map_or("", |row| row.program());
+        let text = format!(
+            "threads of {} wait: {}",
+            process_name(name, pid),
+            named.join(", ")
+        );
+        Some(
+            Finding::new("thread-time", text)
+                .about(pid, name)
+                .from("thread_time.places")
+                .figure("waiting_ms", places.iter().map(|place| place.ms).sum())
+                .more(&["report", TRACE, "-kind", "threadtime"])
+                .costing(cost),
+        )
+    };
+    pids.into_iter().filter_map(of_process).collect()
+}
+
+/// Returns how long threads waited at a place, for what and where.
+fn described(place: &PlaceTime) -> String {
+    let seconds = place.ms / 1e3;
+    let what = match &*place.reason {
+        "ready" | "preempted" => "for a CPU",
+        "lock" => "for locks",
+        "socket" => "for sockets",
+        "pipe" => "for pipes",
+        "file" => "for files",
+        "io" => "for input or output",
+        "task" => "for tasks",
+        "event" => "for other threads",
+        "thread" => "for threads to end",
+        "child" => "for child processes",
+        "signal" => "for signals",
+        "page fault" => "in page faults",
+        "sleep" => "asleep",
+        "stopped" => "stopped",
+        _ => "in the kernel",
+    };
+    match &*place.method {
+        "" => format!("{seconds:.1} s {what}"),
+        method => format!("{seconds:.1} s {what} in {}", short_method(method)),
+    }
+}

@@ -1,0 +1,264 @@
+//! Where threads spent the time without a CPU.
+
+use std::cmp::Reverse;
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use super::{TOP, kept, ms};
+use crate::output::label;
+use crate::output::own_code::OwnCode;
+use crate::trace::{FrameId, FunctionId, FunctionKind, Sample, StackId, ThreadId, Trace};
+
+/// Maximum number of reasons of a thread.
+const MAX_REASONS: usize = 16;
+/// Maximum number of threads.
+const MAX_THREADS: usize = 500;
+
+/// Where threads spent the time without a CPU, if the capture followed that.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadTime {
+    /// All of the time, in milliseconds.
+    pub ms: f64,
+    /// The reasons, and their times. `idle` is a thread without a function of the user on its stack,
+    /// `ready` and `preempted` one that waited for a CPU.
+    pub reasons: Vec<ReasonTime>,
+    /// The threads with most of it: at most 500.
+    pub threads: Vec<ThreadTimeRow>,
+    /// The places with most of it: at most 50. What is idle is last.
+    pub places: Vec<PlaceTime>,
+    /// Number of all places.
+    pub place_count: u64,
+}
+
+/// Time without a CPU for a reason.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReasonTime {
+    /// The reason, such as `lock`, `socket` or `ready`.
+    pub reason: String,
+    /// Milliseconds.
+    pub ms: f64,
+}
+
+/// A thread and where its time went.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadTimeRow {
+    /// Process id.
+    pub pid: i32,
+    /// Thread id.
+    pub tid: i32,
+    /// Name. Untrusted.
+    pub name: String,
+    /// CPU time of its samples, in milliseconds.
+    pub cpu_ms: f64,
+    /// Time without a CPU, in milliseconds.
+    pub ms: f64,
+    /// The same by reason.
+    pub reasons: Vec<ReasonTime>,
+}
+
+/// A function of the user, or else of the stack, in which threads had no CPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlaceTime {
+    /// Process id.
+    pub pid: i32,
+    /// The reason.
+    pub reason: String,
+    /// Module of the method. Untrusted.
+    pub module: String,
+    /// The innermost function of the user, or else of the stack. Untrusted; empty if the stack is not known.
+    pub method: String,
+    /// Whether it is the user's.
+    pub own: bool,
+    /// Milliseconds of all threads.
+    pub ms: f64,
+    /// Number of threads.
+    pub threads: u64,
+}
+
+impl ThreadTime {
+    /// Returns that of a trace, or `None` if the capture did not follow it.
+    pub(super) fn of(trace: &Trace, own_code: &OwnCode) -> Option<Self> {
+        if trace.blocked.is_empty() {
+            return None;
+        }
+        let mut stacks: FxHashMap<StackId, Place> = FxHashMap::default();
+        let mut by_thread: FxHashMap<ThreadId, FxHashMap<Reason, u64>> = FxHashMap::default();
+        let mut by_place: FxHashMap<(i32, Place), FxHashMap<ThreadId, u64>> = FxHashMap::default();
+        for wait in trace.blocked.iter() {
+            let Sample {
+                thread,
+                stack,
+                weight,
+                ..
+            } = wait;
+            let place = *stacks
+                .entry(stack)
+                .or_insert_with(|| Place::of(trace, own_code, stack));
+            let process = trace.threads[thread.index()].process;
+            let pid = trace.processes[process.index()].pid.0;
+            let reasons = by_thread.entry(thread).or_default();
+            *reasons.entry(place.reason).or_default() += weight.0;
+            let threads = by_place.entry((pid, place)).or_default();
+            *threads.entry(thread).or_default() += weight.0;
+        }
+        let mut cpu: FxHashMap<ThreadId, u64> = FxHashMap::default();
+        for sample in trace.samples.iter() {
+            *cpu.entry(sample.thread).or_default() += sample.weight.0;
+        }
+        let mut all: FxHashMap<Reason, u64> = FxHashMap::default();
+        for (reason, ns) in by_thread.values().flatten() {
+            *all.entry(*reason).or_default() += ns;
+        }
+        let mut threads: Vec<_> = by_thread
+            .into_iter()
+            .map(|(thread, reasons)| {
+                let ns: u64 = reasons.values().sum();
+                (thread, ns, reasons)
+            })
+            .collect();
+        threads.sort_by_key(|(thread, ns, _)| (Reverse(*ns), *thread));
+        threads.truncate(MAX_THREADS);
+        let threads = threads.into_iter().map(|(thread, ns, reasons)| {
+            let row = &trace.threads[thread.index()];
+            ThreadTimeRow {
+                pid: trace.processes[row.process.index()].pid.0,
+                tid: row.tid.0,
+                name: kept(&row.name),
+                cpu_ms: ms(cpu.get(&thread).copied().unwrap_or_default()),
+                ms: ms(ns),
+                reasons: rows(trace, &reasons),
+            }
+        });
+        let mut places: Vec<_> = by_place
+            .into_iter()
+            .map(|((pid, place), threads)| {
+                (pid, place, threads.values().sum::<u64>(), threads.len())
+            })
+            .collect();
+        places.sort_by_key(|(pid, place, ns, _)| {
+            let is_idle = reason(trace, place.reason) == IDLE;
+            (is_idle, Reverse(*ns), *pid, *place)
+        });
+        let place_count = places.len() as u64;
+        places.truncate(TOP);
+        let places = places.into_iter().map(|(pid, place, ns, threads)| {
+            let (module, method) = match place.function {
+                Some((frame, function)) => {
+                    let row = &trace.functions[function.index()];
+                    (label::module(row), label::name(trace, frame, function))
+                }
+                None => ("", "".into()),
+            };
+            PlaceTime {
+                pid,
+                reason: reason(trace, place.reason),
+                module: kept(module),
+                method: kept(&method),
+                own: place.own,
+                ms: ms(ns),
+                threads: threads as u64,
+            }
+        });
+        Some(Self {
+            ms: ms(all.values().sum()),
+            reasons: rows(trace, &all),
+            threads: threads.collect(),
+            places: places.collect(),
+            place_count,
+        })
+    }
+
+    /// Drops what is beyond the limits: a file may have any number of rows.
+    pub(super) fn truncate(&mut self) {
+        self.reasons.truncate(MAX_REASONS);
+        self.threads.truncate(MAX_THREADS);
+        self.places.truncate(TOP);
+        for thread in &mut self.threads {
+            thread.reasons.truncate(MAX_REASONS);
+            thread.name = kept(&thread.name);
+        }
+        let reasons = self
+            .threads
+            .iter_mut()
+            .flat_map(|thread| &mut thread.reasons);
+        for row in self.reasons.iter_mut().chain(reasons) {
+            row.reason = kept(&row.reason);
+        }
+        for place in &mut self.places {
+            for text in [&mut place.reason, &mut place.module, &mut place.method] {
+                *text = kept(text);
+            }
+        }
+    }
+}
+
+/// Reason of a thread without a function of the user on its stack.
+const IDLE: &str = "idle";
+
+/// The function that represents a reason; `None` if a stack has none.
+type Reason = Option<FunctionId>;
+
+/// What is shown of a stack.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Place {
+    reason: Reason,
+    function: Option<(FrameId, FunctionId)>,
+    own: bool,
+}
+
+impl Place {
+    fn of(trace: &Trace, own_code: &OwnCode, stack: StackId) -> Self {
+        let mut place = Self {
+            reason: None,
+            function: None,
+            own: false,
+        };
+        for frame in trace.stacks.leaf_first(stack) {
+            for id in trace.functions_leaf_first(frame) {
+                match trace.functions[id.index()].kind {
+                    FunctionKind::Blocked => place.reason = Some(id),
+                    FunctionKind::Marker => {}
+                    _ if own_code.is_own(id) => {
+                        place.function = Some((first_frame(trace, frame, id), id));
+                        place.own = true;
+                        return place;
+                    }
+                    _ if place.function.is_none() => {
+                        place.function = Some((first_frame(trace, frame, id), id));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        place
+    }
+}
+
+/// Returns the same frame for all addresses of a function with a name.
+fn first_frame(trace: &Trace, frame: FrameId, function: FunctionId) -> FrameId {
+    match trace.functions[function.index()].name {
+        Some(_) => FrameId(0),
+        None => frame,
+    }
+}
+
+/// Returns the reason in the name of a function such as `[lock: futex]`.
+fn reason(trace: &Trace, function: Reason) -> String {
+    let name = function.and_then(|id| trace.functions[id.index()].name.as_deref());
+    let name = name.unwrap_or("[blocked]").trim_matches(['[', ']']);
+    kept(name.split(':').next().unwrap_or(name))
+}
+
+/// Returns the times by reason, the longest first. Several system calls may have the same.
+fn rows(trace: &Trace, times: &FxHashMap<Reason, u64>) -> Vec<ReasonTime> {
+    let mut by_name: FxHashMap<String, u64> = FxHashMap::default();
+    for (function, ns) in times {
+        *by_name.entry(reason(trace, *function)).or_default() += ns;
+    }
+    let mut rows: Vec<_> = by_name.into_iter().collect();
+    rows.sort_by(|(a, a_ns), (b, b_ns)| b_ns.cmp(a_ns).then_with(|| a.cmp(b)));
+    rows.truncate(MAX_REASONS);
+    let row = |(reason, ns)| ReasonTime { reason, ms: ms(ns) };
+    rows.into_iter().map(row).collect()
+}
