@@ -93,9 +93,6 @@ pub enum TraceArchiveError {
     /// The summary is malformed.
     #[error("{SUMMARY} in the trace is corrupt: {0}")]
     Summary(#[source] serde_json::Error),
-    /// The threads are malformed.
-    #[error("{THREADS} in the trace is corrupt: {0}")]
-    Threads(#[source] serde_json::Error),
     /// A newer perfcollect wrote the trace.
     #[error(
         "the trace has format {found}, this perfcollect reads formats up to {FORMAT_VERSION}: use a newer one"

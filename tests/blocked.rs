@@ -23,6 +23,8 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(60);
 /// A program with threads in known waits (`tests/workloads/native/waits.c`).
 const WAITS: &str = include_str!("workloads/native/waits.c");
+/// A program whose threads wait for one lock in different functions (`tests/workloads/native/lock_sites.c`).
+const LOCK_SITES: &str = include_str!("workloads/native/lock_sites.c");
 
 /// A trace `x` of a process.
 struct Traced {
@@ -32,9 +34,12 @@ struct Traced {
 
 impl Traced {
     fn of(pid: u32) -> Self {
+        Self::of_pids(&pid.to_string())
+    }
+
+    fn of_pids(pids: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let pid = pid.to_string();
-        let arguments = ["collect", "x", "-collectsec", "0.5", "-pid", &pid];
+        let arguments = ["collect", "x", "-collectsec", "0.5", "-pid", pids];
         let finished = run_perfcollect(arguments, directory.path(), LIMIT).expect_success();
         Self {
             screen: finished.stdout,
@@ -96,7 +101,10 @@ fn a_process_that_sleeps_has_its_stack() {
         panic!("{:#?}", summary.findings);
     };
     assert_eq!(finding.rule, "waiting");
-    assert!(finding.text.contains("its thread waits"), "{finding:?}");
+    assert!(
+        finding.text.contains("its only thread sleeps"),
+        "{finding:?}"
+    );
     assert!(finding.text.contains("600 s"), "{finding:?}");
     assert!(traced.screen.contains(&finding.text), "{}", traced.screen);
     assert!(
@@ -197,6 +205,56 @@ fn a_deadlock_is_the_first_finding() {
     traced.run(&["convert", "x.trace.zip", "-o", "y"]);
     let [before, after] = ["x", "y"].map(|name| traced.entry(name, "threads.json"));
     assert_eq!(before, after);
+}
+
+/// They are one finding, and so is their process: neither the main thread nor its ended child is another one.
+#[test]
+fn threads_in_different_functions_wait_for_one_lock() {
+    need_capture!();
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["-O2", "-pthread"];
+    let program = compiled(directory.path(), "lock_sites", LOCK_SITES, &options);
+    let workload = Workload::start(&mut Command::new(program));
+    let pid = workload.pid();
+    let summary = Traced::of(pid).summary();
+    let [finding] = &summary.findings[..] else {
+        panic!("{:#?}", summary.findings);
+    };
+    assert_eq!(finding.rule, "blocked-by-lock");
+    let start = format!("3 threads of lock_sites (pid {pid}) have waited");
+    let owner = format!(" that thread {pid} has, which sleeps in main");
+    let text = &finding.text;
+    assert!(text.starts_with(&start) && text.ends_with(&owner), "{text}");
+    let blocked = summary.blocked.unwrap();
+    let [lock] = &blocked.locks[..] else {
+        panic!("{:#?}", blocked.locks);
+    };
+    assert_eq!((lock.threads, lock.method_count), (3, 3), "{lock:?}");
+    // A thread has not waited for longer than it exists.
+    let times = blocked.groups.iter().filter_map(|group| group.since_s);
+    assert!(times.flatten().all(|since| since < 60.0), "{blocked:#?}");
+    let ended: Vec<u64> = blocked.processes.iter().map(|row| row.ended).collect();
+    assert_eq!(ended, [0, 1], "{blocked:#?}");
+}
+
+#[test]
+fn a_selected_process_has_its_threads() {
+    need_capture!();
+    let targets = [sleeping(), sleeping()];
+    let [first, second] = targets.each_ref().map(|target| target.pid());
+    let traced = Traced::of_pids(&format!("{first},{second}"));
+    let second = second.to_string();
+    let (is_shown, is_not) = (format!("(pid {second})"), format!("(pid {first})"));
+    for kind in ["findings", "blocked"] {
+        let printed = traced.run(&["report", "x.trace.zip", "-kind", kind, "-process", &second]);
+        let printed = printed.stdout;
+        assert!(printed.contains(&is_shown), "{printed}");
+        assert!(!printed.contains(&is_not), "{printed}");
+    }
+    // Samples are selected by time, and these threads have none.
+    let hidden = traced.run(&["report", "x.trace.zip", "-kind", "blocked", "-to", "0.1"]);
+    assert!(hidden.stdout.contains("select by process"), "{hidden:?}");
+    assert!(!hidden.stdout.contains("stacks -p"), "{hidden:?}");
 }
 
 /// Children that have just ended are still a part of the target.

@@ -125,7 +125,7 @@ const WAITS: [Expected; 28] = [
         "accept",
         Reason::Io,
         &["accept_caller"],
-        "TCP 127.0.0.1:",
+        "listening TCP 127.0.0.1:",
         "",
     ),
     (

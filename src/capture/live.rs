@@ -240,8 +240,11 @@ pub fn run(
         Target::Pids(_) | Target::Command(_) if request.threads => engine.processes(),
         _ => Vec::new(),
     };
-    let snapshot =
-        (!named.is_empty()).then(|| snapshot::at_end(named, &request.symbolizer, signals));
+    let (snapshot, lacks_threads) = match named.is_empty() {
+        true => (None, None),
+        false => snapshot::at_end(named, &request.symbolizer, signals),
+    };
+    notices.extend(lacks_threads);
     session.drain_all(|time, record| engine.record(time, &record));
     if let Some(off_cpu) = off_cpu {
         notices.extend(off_cpu.finish(|tick| engine.look(tick)));
@@ -291,7 +294,7 @@ pub fn run(
         granted,
         end,
         notices,
-        snapshot: snapshot.flatten(),
+        snapshot,
     })
 }
 

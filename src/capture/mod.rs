@@ -51,7 +51,7 @@ pub(crate) use process_limits::raise_limits;
 pub use recovery::recover;
 pub use signals::{Kept, Signals};
 pub(crate) use snapshot::MAX_THREADS;
-pub use snapshot::{Activity, Snapshot, SnapshotThread, snapshot};
+pub use snapshot::{Activity, OmittedThreads, Snapshot, SnapshotThread, snapshot};
 pub use target::{Target, TargetError};
 pub use wait::{Futex, Wait};
 

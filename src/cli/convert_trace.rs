@@ -9,12 +9,14 @@ use super::log::{LogLines, Runtimes};
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use crate::capture::Signals;
+use crate::output::archive::THREADS;
 use crate::output::summary::Summary;
 use crate::perf_text;
 use crate::trace::{EventStreams, Notice, NoticeKind, Trace};
 use crate::trace_archive::TraceArchive;
 use crate::view::ViewError;
 use crate::view::events;
+use crate::waits::StackReport;
 
 pub(super) fn run(
     options: &ConvertOptions,
@@ -25,10 +27,20 @@ pub(super) fn run(
     let path = &options.source.recording;
     let reporter = Reporter::new(options.results.quiet || options.results.json);
     let archive = TraceArchive::from_file(path, file)?;
-    let threads = archive.threads()?;
+    let (threads, no_threads) = match archive.threads()? {
+        None => (None, None),
+        Some(json) => match StackReport::read(&json) {
+            Ok(_) => (Some(json), None),
+            Err(error) => (None, Some(error)),
+        },
+    };
     let (mut trace, summary) = read(options, &archive, &reporter, signals)?;
     trace.events = self::events(path)?;
     trace.quality.notices.push(notice(path, &summary, &trace));
+    trace.quality.notices.extend(no_threads.map(|error| {
+        let what = format!("not converted: {THREADS} in the trace is {error}");
+        Notice::new(NoticeKind::Imported, what, "")
+    }));
     let wanted = OutputRequest {
         name: output,
         spooled: None,

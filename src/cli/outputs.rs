@@ -158,7 +158,7 @@ impl OutputRequest<'_> {
         } = snapshot;
         let trace = symbolize::symbolize(capture, &self.naming, &|| stopped(signals));
         let trace = trace.map_err(|Cancelled| WriteError::Stopped)?;
-        let report = StackReport::new(&threads, omitted, &trace);
+        let report = StackReport::new(&threads, &omitted, &trace);
         let json = serde_json::to_vec_pretty(&report).map_err(ArchiveError::Threads)?;
         Ok((report, json))
     }

@@ -30,7 +30,8 @@ pub(super) enum RecoverError {
     #[error("cannot recover {path}: {error}")]
     Spool { path: String, error: SpoolError },
     #[error(
-        "{path} contains no samples and there are no events: the capture was killed too early; remove it with `rm {path}`"
+        "{path} contains no samples and there are no events: the capture was killed too early, or its target only waited, \
+         which is read when a capture ends; remove it with `rm {path}`"
     )]
     NoSamples { path: String },
 }

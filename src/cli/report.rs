@@ -67,6 +67,7 @@ pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
     let form = StackText {
         screen,
         full: options.full,
+        groups: rows.top,
     };
     let is_text = options.kind == ReportKind::Blocked && format == TableFormat::Text;
     let lacks = match is_text && view::print_blocked(&trace, form, &mut text)? {

@@ -132,7 +132,7 @@ pub(super) fn run(options: &StacksOptions) -> Result<(), StacksError> {
     }));
     let trace = symbolize::symbolize(capture, &naming, &|| signals.pending());
     let trace = trace.map_err(|Cancelled| StacksError::Stopped)?;
-    let report = StackReport::new(&threads, omitted, &trace);
+    let report = StackReport::new(&threads, &omitted, &trace);
     let mut text = Vec::new();
     if options.json {
         let json = serde_json::to_string_pretty(&report)?;
@@ -141,6 +141,7 @@ pub(super) fn run(options: &StacksOptions) -> Result<(), StacksError> {
         let form = StackText {
             screen: screen::of(io::stdout()),
             full: options.full,
+            groups: usize::MAX,
         };
         print_stacks(&report, form, &mut text)?;
     }

@@ -85,6 +85,12 @@ fn report(path: &Path, result: &Resymbolized, reporter: &Reporter) {
             recording.display()
         ));
     }
+    if result.has_threads {
+        reporter.say(&format!(
+            "{shown}: not updated: what threads waited for (`report -kind blocked`), whose names are of the capture: \
+             `collect -symbols` gives them more"
+        ));
+    }
     if result.unresolved > 0 {
         reporter.say(&format!(
             "{shown}: {} native frames stay unresolved; `perfcollect view` lists their modules",

@@ -62,6 +62,13 @@ fn wanted_by_trace(path: &Path, file: &File) -> Result<MissingDebugFiles, String
     let file = file.try_clone().map_err(|error| error.to_string())?;
     let summary = TraceArchive::from_file(path, file).and_then(|archive| archive.summary());
     let summary = summary.map_err(|error| error.to_string())?;
+    if summary.modules.is_empty() && summary.blocked.is_some() {
+        return Err(
+            "the trace has no samples, and what its threads waited for has the names of the capture: \
+             `collect -symbols` gives them more"
+                .into(),
+        );
+    }
     if summary.modules.is_empty() {
         return Err(
             "the trace lists no ELF files: none was sampled, or an older perfcollect wrote it"

@@ -1,7 +1,7 @@
 use super::*;
 use crate::output::summary::{
-    BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, ProcessSummary, ProgramSummary,
-    RuntimeSummary, Share, Work, WorkKind, WorkMethod,
+    BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, LockRow, ProcessSummary,
+    ProgramSummary, RuntimeSummary, Share, Work, WorkKind, WorkMethod,
 };
 use crate::trace::{CpuPressure, ProcessWaits, Trace};
 
@@ -273,7 +273,7 @@ fn the_method_behind_work_is_named_once() {
     assert_eq!(text.matches("of it by Shop.Validate").count(), 1, "{text}");
 }
 
-/// A process with four threads, of which so many do each of these.
+/// A process with threads, of which so many do each of these for so long, and for 20 s at most.
 fn blocked(groups: &[(&str, u64, f64)]) -> Summary {
     let count = |reason: &str| {
         let of_reason = groups.iter().filter(|(name, ..)| *name == reason);
@@ -285,8 +285,9 @@ fn blocked(groups: &[(&str, u64, f64)]) -> Summary {
         reason: reason.into(),
         words: "wait".into(),
         threads,
+        name: "worker".into(),
         method: format!("Shop.{reason}(int)"),
-        since_s: Some([0.0, since]),
+        since_s: Some([since, 20.0]),
         ..BlockedGroup::default()
     });
     summary.blocked = Some(BlockedSummary {
@@ -296,6 +297,9 @@ fn blocked(groups: &[(&str, u64, f64)]) -> Summary {
             threads: groups.iter().map(|(_, threads, _)| threads).sum(),
             running: count("runs"),
             locked: count("lock"),
+            idle: count("idle"),
+            stopped: count("stopped"),
+            ended: count("ended"),
             ..BlockedProcess::default()
         }],
         groups: rows.collect(),
@@ -304,24 +308,62 @@ fn blocked(groups: &[(&str, u64, f64)]) -> Summary {
     summary
 }
 
-#[test]
-fn a_process_that_hardly_runs_is_found_with_what_it_waits_for() {
-    let found = find(&blocked(&[("io", 3, 20.0), ("idle", 4, 20.0)]));
-    let [waiting] = &found[..] else {
+/// Returns the text of the only finding.
+#[track_caller]
+fn text(summary: &Summary) -> String {
+    let found = find(summary);
+    let [finding] = &found[..] else {
         panic!("{found:?}");
     };
-    let text = "Shop (pid 7) hardly ran (0.00 CPUs): all 7 threads wait: 3 threads wait in Shop.io, for 20 s";
-    assert_eq!(waiting.text, text);
-    assert_eq!(rules(&blocked(&[("idle", 4, 20.0)])), ["waiting"]);
+    finding.text.clone()
+}
+
+#[test]
+fn a_process_that_hardly_runs_is_found_with_what_it_waits_for() {
+    let hardly = "Shop (pid 7) hardly ran (0.00 CPUs): ";
+    for (groups, expected) in [
+        (
+            &[("io", 3, 20.0), ("idle", 4, 20.0)][..],
+            "all 7 threads wait: 3 threads wait in Shop.io, for 20.0 s; 4 are idle",
+        ),
+        (
+            &[
+                ("event", 1, 2.5),
+                ("io", 2, 0.1),
+                ("sleep", 3, 20.0),
+                ("idle", 1, 20.0),
+            ],
+            "all 7 threads wait: thread worker wait in Shop.event, for at least 2.5 s; 2 threads wait in Shop.io; \
+             3 more; 1 is idle",
+        ),
+        (
+            &[("io", 3, 20.0)],
+            "all 3 threads wait in Shop.io, for 20.0 s",
+        ),
+        (
+            &[("io", 1, 20.0)],
+            "its only thread wait in Shop.io, for 20.0 s",
+        ),
+        (&[("idle", 4, 20.0)], "all 4 threads are idle"),
+        // A main thread that has ended does not wait.
+        (
+            &[("io", 2, 20.0), ("ended", 1, 20.0)],
+            "all 2 threads wait in Shop.io, for 20.0 s",
+        ),
+        // Its child is not in the capture, or has ended.
+        (
+            &[("child", 1, 20.0)],
+            "its only thread wait in Shop.child, for 20.0 s",
+        ),
+    ] {
+        assert_eq!(text(&blocked(groups)), format!("{hardly}{expected}"));
+    }
     for busy in [
         blocked(&[("io", 3, 20.0), ("runs", 1, 0.0)]),
-        blocked(&[("child", 1, 20.0)]),
+        blocked(&[("ended", 1, 20.0)]),
     ] {
         assert_eq!(rules(&busy), [""; 0]);
     }
-    let mut partly = blocked(&[("io", 3, 20.0)]);
-    partly.blocked.as_mut().unwrap().omitted_threads = 1;
-    assert_eq!(rules(&partly), [""; 0]);
     let mut busy = blocked(&[("io", 3, 20.0)]);
     (busy.samples, busy.cpu_ms) = (250, 250.0);
     (busy.processes[0].samples, busy.processes[0].cpu_ms) = (250, 250.0);
@@ -329,12 +371,116 @@ fn a_process_that_hardly_runs_is_found_with_what_it_waits_for() {
 }
 
 #[test]
-fn a_lock_counts_if_threads_wait_for_long() {
-    for (threads, since, expected) in [(2, 5.0, true), (1, 5.0, false), (2, 4.9, false)] {
-        let found = rules(&blocked(&[("lock", threads, since), ("runs", 1, 0.0)]));
-        let expected: &[&str] = if expected { &["blocked-by-lock"] } else { &[] };
-        assert_eq!(found, expected);
+fn a_process_that_waits_for_its_child_is_no_news() {
+    let mut parent = blocked(&[("child", 1, 20.0)]);
+    let processes = &mut parent.blocked.as_mut().unwrap().processes;
+    processes.push(BlockedProcess {
+        pid: 8,
+        threads: 1,
+        running: 1,
+        ..BlockedProcess::default()
+    });
+    assert_eq!(rules(&parent), [""; 0]);
+    parent.blocked.as_mut().unwrap().processes[1].ended = 1;
+    assert_eq!(rules(&parent), ["waiting"]);
+}
+
+#[test]
+fn threads_that_were_not_read_are_counted() {
+    let mut partly = blocked(&[("io", 3, 20.0)]);
+    partly.blocked.as_mut().unwrap().processes[0].omitted = 2;
+    let expected = "Shop (pid 7) hardly ran (0.00 CPUs): 3 of its 5 threads wait \
+                    in Shop.io, for 20.0 s";
+    assert_eq!(text(&partly), expected);
+}
+
+#[test]
+fn a_stopped_process_is_one_finding() {
+    let mut stopped = blocked(&[
+        ("stopped", 5, 20.0),
+        ("stopped", 4, 20.0),
+        ("ended", 1, 20.0),
+    ]);
+    // It ran until it was stopped.
+    (stopped.samples, stopped.cpu_ms) = (250, 250.0);
+    (stopped.processes[0].samples, stopped.processes[0].cpu_ms) = (250, 250.0);
+    assert_eq!(
+        text(&stopped),
+        "Shop (pid 7) is stopped, all 9 threads in Shop.stopped"
+    );
+}
+
+#[test]
+fn the_start_of_events_does_not_hide_that_a_process_waits() {
+    // 20 ms a second, and 100 ms in all for the start.
+    for (has_events, cpu_ms, expected) in [
+        (false, 199.0, true),
+        (false, 200.0, false),
+        (true, 299.0, true),
+        (true, 300.0, false),
+    ] {
+        let mut waits = blocked(&[("io", 3, 20.0)]);
+        (waits.samples, waits.cpu_ms) = (100, cpu_ms);
+        (waits.processes[0].samples, waits.processes[0].cpu_ms) = (100, cpu_ms);
+        waits.runtimes.extend(has_events.then(|| RuntimeSummary {
+            pid: 7,
+            ..RuntimeSummary::default()
+        }));
+        let found = rules(&waits).contains(&"waiting".to_owned());
+        assert_eq!(found, expected, "{has_events} {cpu_ms}");
     }
+}
+
+/// A lock for which threads wait: so many for half of the capture, the last one of them for so long.
+fn locked(long_waiting: u64, long_s: f64) -> Summary {
+    let mut summary = blocked(&[("lock", 3, 20.0), ("runs", 1, 0.0)]);
+    summary.blocked.as_mut().unwrap().locks.push(LockRow {
+        pid: 7,
+        threads: 3,
+        long_waiting,
+        long_s: Some(long_s),
+        methods: ["Shop.A", "Shop.B", "Shop.C"].map(Into::into).into(),
+        method_count: 9,
+        owner: Some(12),
+        owner_words: "sleeps".into(),
+        owner_method: "Shop.Keep()".into(),
+        ..LockRow::default()
+    });
+    summary
+}
+
+#[test]
+fn a_lock_counts_if_threads_wait_for_long() {
+    for (threads, since, expected) in [
+        (2, 5.0, true),
+        (1, 9.0, true),
+        (1, 8.9, false),
+        (0, 9.0, false),
+    ] {
+        let expected: &[&str] = if expected { &["blocked-by-lock"] } else { &[] };
+        assert_eq!(rules(&locked(threads, since)), expected);
+    }
+    let mut all_wait = locked(3, 7.0);
+    // What the other threads do is no further finding.
+    all_wait.blocked.as_mut().unwrap().processes[0].running = 0;
+    assert_eq!(
+        text(&all_wait),
+        "3 threads of Shop (pid 7) have waited for at least 7.0 s in Shop.A, Shop.B and 7 more places for a lock \
+         that thread 12 has, which sleeps in Shop.Keep"
+    );
+}
+
+#[test]
+fn a_list_of_files_is_shortened_between_two_of_them() {
+    let mut waits = blocked(&[("io", 1, 20.0)]);
+    let group = &mut waits.blocked.as_mut().unwrap().groups[0];
+    group.waits_for =
+        "epoll of a Unix socket, TCP 127.0.0.1:45997 -> 127.0.0.1:80 and 100 more".into();
+    assert!(
+        text(&waits).contains("(epoll of a Unix socket, ...)"),
+        "{}",
+        text(&waits)
+    );
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn addresses<T: FromBufReadSI>(pid: Pid, name: &str) -> Option<T> {
 
 fn connection(protocol: &str, local: SocketAddr, remote: SocketAddr, listens: bool) -> String {
     match (listens, remote.port()) {
-        (true, _) => format!("{protocol} {local}, which listens"),
+        (true, _) => format!("listening {protocol} {local}"),
         (false, 0) => format!("{protocol} {local}"),
         (false, _) => format!("{protocol} {local} -> {remote}"),
     }
@@ -220,7 +220,7 @@ mod tests {
         let descriptors = Descriptors::of(Pid(std::process::id() as i32));
         let describe = |file: &dyn AsRawFd| descriptors.describe(file.as_raw_fd()).unwrap();
         assert_eq!(describe(&file), path.to_str().unwrap());
-        assert_eq!(describe(&listener), format!("TCP {address}, which listens"));
+        assert_eq!(describe(&listener), format!("listening TCP {address}"));
         assert_eq!(describe(&client), format!("TCP {own} -> {address}"));
         if let Some(udp) = udp {
             let address = udp.local_addr().unwrap();
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(describe(&unix), format!("Unix socket {unix_path}"));
         assert_eq!(describe(&pair), "a Unix socket");
         assert_eq!(describe(&reader), "a pipe");
-        let one = format!("epoll of TCP {address}, which listens");
+        let one = format!("epoll of listening TCP {address}");
         assert_eq!(describe(&polls), one);
         add(&client);
         add(&pair);

@@ -8,7 +8,9 @@
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
+use rustix::param::clock_ticks_per_second;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::proc_fs::read;
 use super::thread_state::stat_fields;
@@ -16,7 +18,8 @@ use crate::trace::{Pid, Tid};
 
 /// Maximum size of a file that is read, in bytes.
 const MAX_BYTES: u64 = 4096;
-/// Index of `processor` among the fields of /proc/PID/stat that follow the name.
+/// Index of `starttime` and `processor` among the fields of /proc/PID/stat that follow the name.
+const START_TIME: usize = 19;
 const PROCESSOR: usize = 36;
 
 /// The clocks of the CPUs that were needed so far.
@@ -29,16 +32,28 @@ pub struct SchedulerClock {
 impl SchedulerClock {
     /// Returns for how long a thread has not run, without what was taken from its CPU meanwhile.
     ///
-    /// Returns `None` without `CONFIG_SCHED_DEBUG`, and if this thread may not run on that CPU.
+    /// Returns `None` without `CONFIG_SCHED_DEBUG`, if this thread may not run on that CPU, and if the other
+    /// one has just moved to another CPU and has not run there: its time is 0 then.
     pub fn since_last_run(&mut self, pid: Pid, tid: Tid) -> Option<Duration> {
         let task = format!("/proc/{pid}/task/{tid}");
         let stat = read(format!("{task}/stat"), MAX_BYTES).ok()?;
-        let cpu = stat_fields(&stat)?.nth(PROCESSOR)?.parse().ok()?;
+        let mut fields = stat_fields(&stat)?;
+        let started: u64 = fields.nth(START_TIME)?.parse().ok()?;
+        let cpu = fields.nth(PROCESSOR - START_TIME - 1)?.parse().ok()?;
         let last = last_run(format!("{task}/sched"))?;
         let (then, at) = (*self.now.entry(cpu).or_insert_with(|| time_on(cpu)))?;
         let now = then.checked_add(at.elapsed())?;
-        Some(now.saturating_sub(last))
+        Some(now.saturating_sub(last).min(age(started)))
     }
+}
+
+/// Returns for how long a thread exists, at most, that started this many ticks after the machine.
+fn age(started: u64) -> Duration {
+    let tick_us = 1_000_000 / clock_ticks_per_second().max(1);
+    let started = Duration::from_micros(started.saturating_mul(tick_us));
+    let now = clock_gettime(ClockId::Boottime);
+    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    now.saturating_sub(started)
 }
 
 /// Returns the time on the clock of a CPU: when this thread starts to run there.
@@ -67,7 +82,8 @@ fn parse_last_run(text: &[u8]) -> Option<Duration> {
     let mut values = lines.filter_map(|line| line.strip_prefix(b"se.exec_start"));
     let value = std::str::from_utf8(values.next()?).ok()?;
     let ms: f64 = value.split_once(':')?.1.trim().parse().ok()?;
-    Duration::try_from_secs_f64(ms / 1e3).ok()
+    let time = Duration::try_from_secs_f64(ms / 1e3).ok()?;
+    (!time.is_zero()).then_some(time)
 }
 
 #[cfg(test)]
@@ -80,6 +96,7 @@ mod tests {
         assert_eq!(parse_last_run(text), Some(Duration::from_micros(1_500_500)));
         assert_eq!(parse_last_run(b"x\nse.exec_start : inf\n"), None);
         assert_eq!(parse_last_run(b"x\nse.exec_start : -1\n"), None);
+        assert_eq!(parse_last_run(b"x\nse.exec_start : 0.000000\n"), None);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod call_tree;
 pub mod ctf;
 mod deflate;
 mod directory;
+pub(crate) mod duration;
 pub mod event_directory;
 pub(crate) mod event_json;
 mod event_threads;

@@ -111,6 +111,8 @@ pub struct Resymbolized {
     pub missing: usize,
     /// Unresolved native frames that remain, each counted once per sample that contains it.
     pub unresolved: u64,
+    /// Whether the trace has threads when the capture ended, whose functions keep their names.
+    pub has_threads: bool,
 }
 
 fn output_error(path: &Path, source: OutputError) -> ResymbolizeError {
@@ -234,6 +236,7 @@ fn symbolize(
         ambiguous: modules.ambiguous,
         missing: modules.missing,
         unresolved: summary.quality.names.native.unresolved,
+        has_threads: summary.blocked.is_some(),
     })
 }
 

@@ -21,6 +21,7 @@ pub use pattern::{PatternError, Patterns};
 pub use times::Times;
 
 use crate::output::own_code::OwnCode;
+use crate::output::summary::is_program;
 use crate::trace::{CaptureInfo, CpuPressure, Nanos, Sample, Samples, StackQuality, Trace};
 use roots::Roots;
 use rows::Rows;
@@ -118,6 +119,17 @@ impl Selection {
     #[must_use]
     pub fn selects_samples_only(&self) -> bool {
         !self.times.is_all() || self.selects_code()
+    }
+
+    /// Returns whether it selects a process.
+    #[must_use]
+    pub fn selects_process(&self, pid: i32, name: &str, command_line: &str) -> bool {
+        self.process
+            .as_ref()
+            .is_none_or(|selector| match selector.parse::<i32>() {
+                Ok(id) => pid == id,
+                Err(_) => is_program(name, command_line, selector),
+            })
     }
 
     /// Drops what does not count from a trace. `paths` are those of its ELF files.

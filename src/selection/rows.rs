@@ -1,7 +1,6 @@
 //! The processes and threads of a selection.
 
 use super::Selection;
-use crate::output::summary::is_program;
 use crate::trace::{Process, ProcessId, Thread, ThreadId, Trace};
 
 /// The threads that count, and the rows of those with samples.
@@ -82,15 +81,11 @@ impl SelectedRows {
 /// Returns the bits of the include patterns that match a thread and its process, or `None` if it
 /// does not count.
 fn included(selection: &Selection, process: &Process, thread: &Thread) -> Option<u64> {
-    let is_process = |selector: &String| match selector.parse::<i32>() {
-        Ok(id) => process.pid.0 == id,
-        Err(_) => is_program(&process.name, &process.command_line, selector),
-    };
     let is_thread = |selector: &String| match selector.parse::<i32>() {
         Ok(id) => thread.tid.0 == id,
         Err(_) => is_called(&thread.name, selector),
     };
-    let counts = selection.process.as_ref().is_none_or(is_process)
+    let counts = selection.selects_process(process.pid.0, &process.name, &process.command_line)
         && selection.thread.as_ref().is_none_or(is_thread);
     let patterns = &selection.patterns;
     // PerfView's outermost frames.

@@ -3,9 +3,10 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 
-use crate::output::archive::{FOLDED, RAW_EVENTS, SUMMARY};
+use crate::output::archive::{FOLDED, RAW_EVENTS, SUMMARY, THREADS};
 use crate::perf_text::WrittenError;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
+use crate::waits::ReadError;
 
 /// Limit of a folded stack: a thousand frames with the longest names.
 const MAX_LINE_BYTES: u64 = 4 << 20;
@@ -16,6 +17,9 @@ pub enum ViewError {
     /// The trace cannot be read.
     #[error(transparent)]
     Archive(#[from] TraceArchiveError),
+    /// The threads of the trace cannot be read.
+    #[error("{THREADS} in the trace is {0}")]
+    Threads(#[source] ReadError),
     /// The samples of the trace cannot be selected.
     #[error(transparent)]
     Samples(WrittenError),

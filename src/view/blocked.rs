@@ -3,13 +3,11 @@
 use std::io::Write;
 
 use super::ViewError;
-use super::opened::{OpenTrace, Stacks};
+use super::opened::OpenTrace;
 use super::stacks::{StackText, print_stacks};
-use crate::trace_archive::TraceArchiveError;
-use crate::waits::StackReport;
 
-/// Prints the stacks of threads when the capture ended. Returns false if the trace does not have them, or
-/// something is selected.
+/// Prints the stacks of threads when the capture ended. Returns false if the trace does not have them, or they
+/// are not selected.
 ///
 /// # Errors
 /// The trace cannot be read, or `out` cannot be written to.
@@ -18,15 +16,9 @@ pub fn print_blocked(
     text: StackText,
     out: &mut impl Write,
 ) -> Result<bool, ViewError> {
-    let Stacks::Archive(archive) = &trace.stacks else {
+    let Some(report) = trace.threads()? else {
         return Ok(false);
     };
-    let Some(json) = archive.threads()? else {
-        return Ok(false);
-    };
-    let mut report: StackReport =
-        serde_json::from_slice(&json).map_err(TraceArchiveError::Threads)?;
-    report.bound();
     print_stacks(&report, text, out).map_err(ViewError::Print)?;
     Ok(true)
 }
@@ -54,6 +46,7 @@ mod tests {
         let text = StackText {
             screen: None,
             full: true,
+            groups: usize::MAX,
         };
         print_blocked(&trace, text, &mut Vec::new())
     }

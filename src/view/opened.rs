@@ -1,5 +1,6 @@
 //! A trace that views show: an archive, or what is selected of it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::archive::{self, ViewError};
@@ -9,11 +10,12 @@ use super::more::More;
 use crate::findings;
 use crate::output::folded;
 use crate::output::sanitize::terminal;
-use crate::output::summary::Summary;
+use crate::output::summary::{BlockedSummary, Summary};
 use crate::perf_text;
 use crate::selection::Selection;
 use crate::trace::{EventStreams, Notice, NoticeKind, Trace};
 use crate::trace_archive::TraceArchive;
+use crate::waits::StackReport;
 
 /// Maximum number of processes that a message lists.
 const MAX_LISTED: usize = 10;
@@ -26,7 +28,11 @@ pub struct OpenTrace {
     pub(super) more: More,
     /// Its summary.
     pub summary: Summary,
+    /// Whether a selection hides what threads waited for at the end.
+    pub(super) hides_threads: bool,
     pub(super) stacks: Stacks,
+    /// The archive of a trace of which a part is selected.
+    selected: Option<TraceArchive>,
 }
 
 /// Where the stacks are.
@@ -48,11 +54,16 @@ impl OpenTrace {
                 path: path.to_owned(),
                 more: More::new(path, selection),
                 summary: whole,
+                hides_threads: false,
                 stacks: Stacks::Archive(archive),
+                selected: None,
             });
         }
         let trace = perf_text::read_written(&archive, &whole, &|| false)?.trace;
-        Self::selected(path, trace, whole, selection)
+        Ok(Self {
+            selected: Some(archive),
+            ..Self::selected(path, trace, whole, selection)?
+        })
     }
 
     /// Selects from a trace at `path` that has no archive, such as a recording.
@@ -85,6 +96,7 @@ impl OpenTrace {
         whole: Summary,
         selection: &Selection,
     ) -> Result<Self, ViewError> {
+        let had_threads = whole.blocked.is_some();
         let mut summary = match selection.is_whole() {
             true => whole,
             false => Self::apply(selection, &mut trace, &whole)?,
@@ -96,8 +108,10 @@ impl OpenTrace {
         Ok(Self {
             path: path.to_owned(),
             more: More::new(path, selection),
+            hides_threads: summary.blocked.is_none() && had_threads,
             summary,
             stacks: Stacks::Trace(Box::new(trace)),
+            selected: None,
         })
     }
 
@@ -111,11 +125,14 @@ impl OpenTrace {
         let mut summary = Summary::with_modules(trace, whole.modules.clone());
         summary.time_zero_ns = whole.time_zero_ns;
         summary.incomplete = whole.incomplete;
-        let pids: Vec<i32> = trace.processes.iter().map(|row| row.pid.0).collect();
-        if !selection.selects_samples_only() {
-            let blocked = whole.blocked.as_ref();
-            summary.blocked = blocked.map(|blocked| blocked.of_processes(&pids));
-        }
+        summary.blocked = blocked(selection, whole);
+        // One that waited has no samples.
+        let waiting = summary
+            .blocked
+            .iter()
+            .flat_map(|blocked| &blocked.processes);
+        let sampled = trace.processes.iter().map(|row| row.pid.0);
+        let pids: Vec<i32> = sampled.chain(waiting.map(|row| row.pid)).collect();
         let notices = &mut summary.quality.notices;
         notices.retain(|notice| may_concern(notice, &pids));
         if selection.selects_samples_only() {
@@ -136,6 +153,28 @@ impl OpenTrace {
             summary.runtimes = selected.cloned().collect();
         }
         Ok(summary)
+    }
+
+    /// Reads the threads of the selected processes when the capture ended. Returns `None` if the trace does not
+    /// have them, or they are not selected.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub(super) fn threads(&self) -> Result<Option<StackReport>, ViewError> {
+        let archive = match (&self.stacks, &self.selected) {
+            (Stacks::Archive(archive), _) => archive,
+            (Stacks::Trace(_), Some(archive)) if self.summary.blocked.is_some() => archive,
+            (Stacks::Trace(_), _) => return Ok(None),
+        };
+        let Some(json) = archive.threads()? else {
+            return Ok(None);
+        };
+        let mut report = StackReport::read(&json).map_err(ViewError::Threads)?;
+        if let (Stacks::Trace(_), Some(blocked)) = (&self.stacks, &self.summary.blocked) {
+            let pids: Vec<i32> = blocked.processes.iter().map(|row| row.pid).collect();
+            report.retain_processes(&pids);
+        }
+        Ok(Some(report))
     }
 
     /// Returns the summary and the samples.
@@ -209,7 +248,12 @@ pub fn select(trace: &mut Trace, selection: &Selection) -> Result<(), ViewError>
 fn drop_others(selection: &Selection, trace: &mut Trace, whole: &Summary) -> Result<(), ViewError> {
     let paths = whole.modules.iter().map(|module| &*module.path);
     selection.apply(trace, paths);
-    if trace.samples.is_empty() && whole.samples > 0 {
+    let waits = blocked(selection, whole).is_some_and(|blocked| !blocked.processes.is_empty());
+    let has_some = match selection.selects_samples_only() {
+        true => whole.samples > 0,
+        false => whole.samples > 0 || whole.blocked.is_some(),
+    };
+    if trace.samples.is_empty() && has_some && !waits {
         return Err(nothing_selected(whole));
     }
     if selection.selects_samples_only() {
@@ -218,11 +262,25 @@ fn drop_others(selection: &Selection, trace: &mut Trace, whole: &Summary) -> Res
     Ok(())
 }
 
+/// Returns what the threads of the selected processes waited for at the end. A part of the samples has no end.
+fn blocked(selection: &Selection, whole: &Summary) -> Option<BlockedSummary> {
+    let blocked = whole.blocked.as_ref();
+    let blocked = blocked.filter(|_| !selection.selects_samples_only())?;
+    Some(blocked.of_processes(|row| selection.selects_process(row.pid, &row.name, "")))
+}
+
 /// Returns an error that says what could be selected.
 fn nothing_selected(whole: &Summary) -> ViewError {
     let info = &whole.info;
-    let processes = whole.processes.iter().take(MAX_LISTED);
-    let processes = processes.map(|process| format!("{} {}", process.pid, process.program()));
+    let processes = whole.processes.iter();
+    let processes = processes.map(|process| (process.pid, process.program()));
+    let waiting = whole.blocked.iter().flat_map(|blocked| &blocked.processes);
+    let waiting = waiting.map(|process| (process.pid, &*process.name));
+    let mut processes: Vec<(i32, &str)> = processes.chain(waiting).collect();
+    let mut known = BTreeSet::new();
+    processes.retain(|(pid, _)| known.insert(*pid));
+    let processes = processes.iter().take(MAX_LISTED);
+    let processes = processes.map(|(pid, program)| format!("{pid} {program}"));
     ViewError::NothingSelected {
         samples: whole.samples,
         seconds: info.seconds(),

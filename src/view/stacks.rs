@@ -8,8 +8,12 @@ use super::report::short;
 use super::screen::{MIN_SIZE, OTHER_LINES, Screen, whole_words};
 use super::{count, notices};
 use crate::output::NameStyle;
+use crate::output::duration::duration;
 use crate::output::sanitize::terminal;
-use crate::waits::{Deadlock, Group, Reason, StackFrame, StackReport, WaitingThread};
+use crate::output::summary::program_of;
+use crate::waits::{
+    Deadlock, Group, Reason, SnapshotProcess, StackFrame, StackReport, WaitingThread,
+};
 
 /// Number of functions of a stack in the short form.
 const MAX_FRAMES: usize = 4;
@@ -19,12 +23,14 @@ const MAX_THREADS: usize = 8;
 const MAX_DEADLOCKS: usize = 2;
 const MAX_DEADLOCKED: usize = 4;
 const MAX_NOTICE_LINES: usize = 4;
+/// Number of processes in the short form.
+const MAX_PROCESSES: usize = 4;
+/// Width of the lines with ids of threads where there is no terminal.
+const LISTED_WIDTH: usize = 120;
 /// Number of names of idle threads that are listed.
 const MAX_NAMES: usize = 6;
 /// Number of different things that the threads of a group wait for that are listed.
 const MAX_WAITS: usize = 3;
-/// Modules of the system calls, at the top of a stack.
-const PLUMBING: [&str; 4] = ["libc.so", "libc.musl", "ld-musl", "libpthread"];
 /// Shortest time that is shown, in seconds.
 const MIN_SINCE: f64 = 0.001;
 /// Start of the lines of functions: the user's own, and others.
@@ -38,6 +44,8 @@ pub struct StackText {
     pub screen: Option<Screen>,
     /// Whether to print all stacks whole.
     pub full: bool,
+    /// Maximum number of groups.
+    pub groups: usize,
 }
 
 /// Prints a report. On a terminal, it fits.
@@ -80,9 +88,14 @@ pub fn print_stacks(report: &StackReport, text: StackText, out: &mut impl Write)
     for (shown, block) in blocks.iter().enumerate() {
         let is_last = shown + 1 == blocks.len();
         let needed = block.len() + 1 + usize::from(!is_last);
-        if taken + needed > room && shown > 0 {
+        let is_over = shown >= text.groups;
+        if is_over || taken + needed > room && shown > 0 {
             let rest = count((blocks.len() - shown) as u64, "group", "groups");
-            let line = format!("... and {rest} of threads: -full, or `| less`, shows all");
+            let how = match is_over {
+                true => "",
+                false => ": -full, or `| less`, shows all",
+            };
+            let line = format!("... and {rest} of threads{how}");
             writeln!(out, "\n{}", with_ellipsis(&line, width))?;
             break;
         }
@@ -104,21 +117,31 @@ pub fn print_stacks(report: &StackReport, text: StackText, out: &mut impl Write)
 /// Returns what the processes do, and their deadlocks.
 fn head(report: &StackReport, full: bool) -> Vec<String> {
     let mut head: Vec<String> = Vec::new();
-    for process in &report.processes {
-        let groups = report
-            .groups
-            .iter()
-            .filter(|group| group.pid == process.pid);
-        let name = short(&process.name);
-        let threads = count(process.threads as u64, "thread", "threads");
-        let what = counts(groups);
-        head.push(format!("{name} (pid {}): {threads}: {what}", process.pid));
+    let mut counts: HashMap<i32, BTreeMap<Reason, usize>> = HashMap::new();
+    for group in &report.groups {
+        let of_process = counts.entry(group.pid).or_default();
+        *of_process.entry(group.reason).or_default() += group.threads.len();
     }
-    if report.omitted_threads > 0 {
-        head.push(format!(
-            "{} more threads are left out",
-            report.omitted_threads
-        ));
+    let shown = match full {
+        true => usize::MAX,
+        false => MAX_PROCESSES,
+    };
+    for process in report.processes.iter().take(shown) {
+        let reasons = counts.remove(&process.pid).unwrap_or_default();
+        head.push(process_line(process, &reasons));
+    }
+    if let Some(hidden) = report
+        .processes
+        .get(shown..)
+        .filter(|rest| !rest.is_empty())
+    {
+        let threads = hidden.iter().map(|process| process.threads).sum::<usize>();
+        let processes = count(hidden.len() as u64, "more process", "more processes");
+        let threads = count(threads as u64, "thread", "threads");
+        head.push(format!("... and {processes}, with {threads}"));
+    }
+    if report.processes.is_empty() {
+        head.push("no process could be read".to_owned());
     }
     let shown = if full { usize::MAX } else { MAX_DEADLOCKS };
     for deadlock in report.deadlocks.iter().take(shown) {
@@ -144,15 +167,23 @@ fn wrapped(line: &str, width: Option<usize>) -> Vec<String> {
         .collect()
 }
 
-/// Returns how many threads wait for which reason.
-fn counts<'a>(groups: impl Iterator<Item = &'a Group>) -> String {
-    let mut by_reason: BTreeMap<Reason, usize> = BTreeMap::new();
-    for group in groups {
-        *by_reason.entry(group.reason).or_default() += group.threads.len();
-    }
-    let counts = by_reason.iter();
+/// Returns how many threads of a process wait for which reason.
+fn process_line(process: &SnapshotProcess, reasons: &BTreeMap<Reason, usize>) -> String {
+    let name = short(program_of(&process.name, &process.command_line));
+    let threads = count(process.threads as u64, "thread", "threads");
+    let counts = reasons.iter();
     let counts = counts.map(|(reason, threads)| format!("{threads} {}", reason.words(*threads)));
-    counts.collect::<Vec<_>>().join(", ")
+    let omitted = match process.omitted {
+        0 => None,
+        omitted => Some(format!("{omitted} more were not read")),
+    };
+    let counts: Vec<String> = counts.chain(omitted).collect();
+    let separator = if counts.is_empty() { "" } else { ": " };
+    let pid = process.pid;
+    format!(
+        "{name} (pid {pid}): {threads}{separator}{}",
+        counts.join(", ")
+    )
 }
 
 /// Returns what a deadlock consists of. On a terminal, the rest of it is counted.
@@ -249,7 +280,7 @@ impl Form {
         lines.extend((more > 0).then(|| format!("  ... and {more} more")));
         match self.full {
             true => lines.extend(group.frames.iter().map(frame_line)),
-            false => lines.extend(short_frames(&group.frames, width)),
+            false => lines.extend(short_frames(group, width)),
         }
         let truncated = group.truncated.iter();
         lines.extend(truncated.map(|why| format!("{OTHER}{}", terminal(why))));
@@ -291,6 +322,10 @@ impl Form {
         let since = since(threads);
         let line = format!("{who}{process} {words}{owner}{since}{moved}");
         let listed = (threads.len() > 1).then(|| format!("  {}", self.listed(threads)));
+        let listed = listed.iter().flat_map(|listed| match self.full {
+            true => wrapped(listed, Some(LISTED_WIDTH)),
+            false => vec![listed.clone()],
+        });
         [line].into_iter().chain(listed).collect()
     }
 
@@ -351,22 +386,10 @@ fn since(threads: &[WaitingThread]) -> String {
     if most < MIN_SINCE {
         return String::new();
     }
-    let (least, most) = (time(least), time(most));
+    let (least, most) = (duration(least), duration(most));
     match () {
         () if least == most => format!(", for {most}"),
         () => format!(", for {least} to {most}"),
-    }
-}
-
-/// Returns a time in seconds, minutes, hours or days.
-fn time(seconds: f64) -> String {
-    let minutes = seconds / 60.0;
-    match () {
-        () if seconds < 1.0 => format!("{:.0} ms", seconds * 1e3),
-        () if seconds < 100.0 => format!("{seconds:.1} s"),
-        () if minutes < 100.0 => format!("{minutes:.0} min"),
-        () if minutes < 60.0 * 48.0 => format!("{:.0} h", minutes / 60.0),
-        () => format!("{:.0} days", minutes / 60.0 / 24.0),
     }
 }
 
@@ -401,22 +424,13 @@ fn waits(threads: &[WaitingThread]) -> Vec<String> {
 
 /// Returns the functions of the user, and the one that the innermost of them has called. Without any,
 /// those at the top of the stack that do not belong to the C library.
-fn short_frames(frames: &[StackFrame], width: usize) -> Vec<String> {
+fn short_frames(group: &Group, width: usize) -> Vec<String> {
+    let frames = &group.frames;
     let own = frames.iter().position(|frame| frame.own);
     let shown: Vec<&StackFrame> = match own {
         None => {
-            let is_plumbing = |frame: &&StackFrame| {
-                PLUMBING
-                    .iter()
-                    .any(|module| frame.module.starts_with(module))
-            };
-            let above = frames.iter().take_while(is_plumbing).count();
-            let start = if above < frames.len() {
-                above.saturating_sub(1)
-            } else {
-                0
-            };
-            frames.iter().skip(start).take(MAX_FRAMES).collect()
+            let shown = frames.iter().skip(group.first_shown());
+            shown.take(MAX_FRAMES).collect()
         }
         Some(first) => {
             let called = first.checked_sub(1).and_then(|called| frames.get(called));
@@ -474,7 +488,7 @@ mod tests {
     use super::*;
     use crate::trace::FunctionKind;
     use crate::view::screen::Size;
-    use crate::waits::{Lock, SnapshotProcess};
+    use crate::waits::Lock;
 
     fn thread(tid: i32, name: &str) -> WaitingThread {
         WaitingThread {
@@ -520,6 +534,7 @@ mod tests {
                 name: "app".into(),
                 command_line: String::new(),
                 threads: groups.iter().map(|group| group.threads.len()).sum(),
+                omitted: 0,
             }],
             deadlocks: Vec::new(),
             groups,
@@ -529,6 +544,10 @@ mod tests {
     }
 
     fn printed(report: &StackReport, is_terminal: bool) -> String {
+        printed_groups(report, is_terminal, usize::MAX)
+    }
+
+    fn printed_groups(report: &StackReport, is_terminal: bool, groups: usize) -> String {
         let screen = is_terminal.then_some(Screen {
             size: Size {
                 width: 80,
@@ -542,6 +561,7 @@ mod tests {
             StackText {
                 screen,
                 full: false,
+                groups,
             },
             &mut out,
         )
@@ -593,6 +613,48 @@ mod tests {
         ] {
             assert!(whole.contains(line), "{whole}");
         }
+    }
+
+    #[test]
+    fn groups_that_are_not_shown_are_counted() {
+        let sleeps = |tid| {
+            let name = format!("f{tid}");
+            let frames = vec![frame(&name, true)];
+            group(Reason::Sleep, vec![thread(tid, "x")], frames)
+        };
+        let mut report = report((1..=30).map(sleeps).collect());
+        report.processes[0].omitted = 5;
+        let first = "app (pid 7): 30 threads: 30 sleep, 5 more were not read\n";
+        let two = printed_groups(&report, false, 2);
+        assert!(two.starts_with(first), "{two}");
+        assert!(
+            two.ends_with("> app!f2\n\n... and 28 groups of threads\n"),
+            "{two}"
+        );
+        let screen = printed(&report, true);
+        assert!(screen.lines().count() < 24, "{screen}");
+        assert!(screen.contains("-full, or `| less`, shows all"), "{screen}");
+        assert_eq!(
+            printed(&report, false).matches("x sleeps").count(),
+            30,
+            "a pipe"
+        );
+    }
+
+    #[test]
+    fn many_processes_and_threads_are_listed_in_lines() {
+        let threads = (1..=1000).map(|tid| thread(tid, "x")).collect();
+        let mut report = report(vec![group(Reason::Sleep, threads, Vec::new())]);
+        let one = report.processes[0].clone();
+        let others = (8..=400).map(|pid| SnapshotProcess { pid, ..one.clone() });
+        report.processes.extend(others);
+        let screen = printed(&report, true);
+        assert!(screen.lines().count() < 24, "{screen}");
+        let more = "... and 390 more processes, with 390000 threads";
+        assert!(screen.contains(more), "{screen}");
+        let whole = printed(&report, false);
+        assert!(whole.lines().all(|line| line.len() <= LISTED_WIDTH));
+        assert!(whole.contains(" 1000 x\n"), "{whole}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The tables of a summary.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
@@ -17,6 +18,9 @@ const MIN_TREE_PART: f64 = 0.001;
 /// Why there are no allocations.
 const NO_ALLOCATIONS: &str = "no allocations were recorded: a capture with -gconly records them";
 
+/// Why a selection has no threads.
+const HIDDEN: &str = "what threads wait for is of the end of the capture: select by process only, without -from, \
+                      -to, -thread and patterns";
 /// Why there are no threads.
 const NOT_BLOCKED: &str = "what threads wait for is read at the end of a capture of processes (-pid, -n): \
     `perfcollect stacks -p PID` shows it now";
@@ -142,6 +146,7 @@ fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
         ReportKind::Own => return shares_omitted(&shares.own_methods),
         ReportKind::Blocked => match &summary.blocked {
             Some(blocked) => (blocked.group_count, blocked.groups.len()),
+            None if trace.hides_threads => return Some(HIDDEN.to_owned()),
             None => return Some(NOT_BLOCKED.to_owned()),
         },
         ReportKind::ThreadTime if full => {
@@ -468,6 +473,11 @@ fn thread_times(summary: &Summary) -> Table {
 
 /// Returns the groups of threads when the capture ended.
 fn blocked(summary: &Summary) -> Table {
+    let processes = summary
+        .blocked
+        .iter()
+        .flat_map(|blocked| &blocked.processes);
+    let processes: HashMap<i32, &str> = processes.map(|row| (row.pid, &*row.name)).collect();
     let groups = summary.blocked.iter().flat_map(|blocked| &blocked.groups);
     let rows = groups.map(|group| {
         let [least, most] = match group.since_s {
@@ -475,12 +485,16 @@ fn blocked(summary: &Summary) -> Table {
             None => [Cell::None, Cell::None],
         };
         let text = |text: &str| Cell::from(text);
+        let tids: Vec<String> = group.tids.iter().map(ToString::to_string).collect();
+        let process = processes.get(&group.pid).copied().unwrap_or_default();
         [
             group.threads.into(),
             text(&group.reason),
             least,
             most,
             group.pid.into(),
+            text(process),
+            text(&tids.join(" ")),
             group.owner.map_or(Cell::None, Cell::from),
             text(&group.name),
             text(&group.waits_for),
@@ -494,6 +508,8 @@ fn blocked(summary: &Summary) -> Table {
         "least_s",
         "most_s",
         "pid",
+        "process",
+        "tids",
         "owner",
         "name",
         "waits_for",

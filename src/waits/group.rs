@@ -73,11 +73,48 @@ pub struct Group {
 /// program.
 const STANDARD_LIBRARY: [&str; 3] = ["std::", "core::", "alloc::"];
 /// Maximum length of a name, in bytes.
-const MAX_NAME_BYTES: usize = 1024;
-/// Maximum number of frames of all different stacks. Those beyond it are left out.
-const MAX_FRAMES: usize = 1 << 17;
+pub(super) const MAX_NAME_BYTES: usize = 1024;
+/// Modules of the system calls, at the top of a stack.
+const PLUMBING: [&str; 4] = ["libc.so", "libc.musl", "ld-musl", "libpthread"];
+/// Maximum number of frames of all different stacks. Of the stacks beyond it, few frames are kept.
+pub(super) const MAX_FRAMES: usize = 1 << 17;
+/// Number of frames that any stack keeps: 64 Ki of as many threads as are read.
+pub(super) const MIN_FRAMES: usize = 4;
 /// Why a stack lacks frames beyond that number.
 const TOO_MANY: &str = "[truncated: too many different stacks]";
+
+impl Group {
+    /// Returns the index of the first frame that says where the threads are: the last one of the C library at
+    /// the top of the stack.
+    #[must_use]
+    pub fn first_shown(&self) -> usize {
+        let after = self.after_plumbing();
+        match after < self.frames.len() {
+            true => after.saturating_sub(1),
+            false => 0,
+        }
+    }
+
+    /// Returns the number of frames of the C library at the top of the stack.
+    fn after_plumbing(&self) -> usize {
+        let is_plumbing = |frame: &&StackFrame| {
+            let mut modules = PLUMBING.iter();
+            modules.any(|module| frame.module.starts_with(module))
+        };
+        self.frames.iter().take_while(is_plumbing).count()
+    }
+
+    /// Returns the function that the threads are in: the innermost one of the user, or else the first one with
+    /// a name outside of the C library, or else the one of the C library that was called.
+    #[must_use]
+    pub fn place(&self) -> Option<&StackFrame> {
+        let own = self.frames.iter().find(|frame| frame.own);
+        let after = self.frames.get(self.after_plumbing());
+        let called = || self.frames.get(self.first_shown());
+        own.or(after.filter(|frame| !frame.is_offset))
+            .or_else(called)
+    }
+}
 
 /// The frames of a stack, and why it ends early.
 pub(super) type Frames = (Vec<StackFrame>, Option<String>);
@@ -118,7 +155,7 @@ impl<'a> Stacks<'a> {
             return Rc::clone(known);
         }
         let (mut frames, mut truncated) = frames(self.trace, &self.own, stack);
-        let room = MAX_FRAMES.saturating_sub(self.frames);
+        let room = MAX_FRAMES.saturating_sub(self.frames).max(MIN_FRAMES);
         if frames.len() > room {
             frames.truncate(room);
             truncated = Some(TOO_MANY.to_owned());

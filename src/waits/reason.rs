@@ -49,6 +49,9 @@ pub enum Reason {
     Unreadable,
     /// It waits for work, and none of the user's functions are on its stack.
     Idle,
+    /// A reason that only a newer perfcollect knows.
+    #[serde(other)]
+    Unknown,
 }
 
 /// Starts of the names of functions, and why threads in them wait. The first one that is found decides,
@@ -248,6 +251,7 @@ impl Reason {
             Self::Ended => ("has ended", "have ended"),
             Self::Unreadable => ("may not be read", "may not be read"),
             Self::Idle => ("is idle", "are idle"),
+            Self::Unknown => ("waits", "wait"),
         };
         if threads == 1 { one } else { many }
     }

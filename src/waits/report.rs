@@ -12,7 +12,7 @@ use super::deadlock::{Deadlock, cycles};
 use super::group::{Frames, Group, StackFrame, Stacks, WaitingThread};
 use super::lock::Lock;
 use super::reason::Reason;
-use crate::capture::{Activity, MAX_THREADS, SnapshotThread};
+use crate::capture::{Activity, OmittedThreads, SnapshotThread};
 use crate::output::utc::UtcTime;
 use crate::trace::{FunctionKind, Notice, NoticeKind, Pid, Trace};
 
@@ -24,7 +24,7 @@ const GO_SCHEDULER: [&str; 4] = [
     "runtime.rt0_go",
 ];
 /// Version of the JSON. It grows when a field changes its meaning or goes away.
-const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 1;
 
 /// A process of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub struct SnapshotProcess {
     pub command_line: String,
     /// Number of threads in the report.
     pub threads: usize,
+    /// Number of its threads that were not read.
+    #[serde(default)]
+    pub omitted: usize,
 }
 
 /// All threads of some processes at one moment.
@@ -51,9 +54,9 @@ pub struct StackReport {
     /// Threads that wait for each other's locks.
     pub deadlocks: Vec<Deadlock>,
     /// Threads with the same stack that wait for the same reason: deadlocks, locks, what runs, and what
-    /// waits otherwise; each the largest first; what is idle last.
+    /// waits otherwise; of each, those with a function of the user first, then the largest; what is idle last.
     pub groups: Vec<Group>,
-    /// Number of threads beyond the limit.
+    /// Number of threads that were not read.
     pub omitted_threads: usize,
     /// What the report lacks, and why.
     pub notices: Vec<Notice>,
@@ -77,14 +80,14 @@ impl Described {
 }
 
 impl StackReport {
-    /// Makes the report about threads with their stacks in a trace.
+    /// Makes the report about threads with their stacks in a trace. `omitted` are those that were not read.
     #[must_use]
-    pub fn new(threads: &[SnapshotThread], omitted: usize, trace: &Trace) -> Self {
+    pub fn new(threads: &[SnapshotThread], omitted: &OmittedThreads, trace: &Trace) -> Self {
         let mut described = describe(threads, trace);
         find_idle(&mut described);
         let deadlocks = deadlocks(&described);
         let goroutines = about_goroutines(&described);
-        let processes = processes(&described, trace);
+        let processes = processes(&described, omitted, trace);
         let mut groups = group(described);
         let locked: FxHashSet<i32> = deadlocks
             .iter()
@@ -100,6 +103,7 @@ impl StackReport {
                 group.reason == Reason::Idle,
                 !is_deadlocked,
                 group.reason,
+                !group.frames.iter().any(|frame| frame.own),
                 Reverse(group.threads.len()),
                 first,
             )
@@ -112,7 +116,7 @@ impl StackReport {
             processes,
             deadlocks,
             groups,
-            omitted_threads: omitted,
+            omitted_threads: omitted.count(),
             notices: trace
                 .quality
                 .notices
@@ -123,17 +127,12 @@ impl StackReport {
         }
     }
 
-    /// Drops what is beyond what perfcollect writes: a file may have any number of rows.
-    pub fn bound(&mut self) {
-        self.processes.truncate(MAX_THREADS);
-        self.deadlocks.truncate(MAX_THREADS);
-        self.groups.truncate(MAX_THREADS);
-        let mut left = MAX_THREADS;
-        for group in &mut self.groups {
-            group.threads.truncate(left);
-            left -= group.threads.len();
-        }
-        self.groups.retain(|group| !group.threads.is_empty());
+    /// Drops all but some processes.
+    pub fn retain_processes(&mut self, pids: &[i32]) {
+        self.processes.retain(|row| pids.contains(&row.pid));
+        self.deadlocks.retain(|row| pids.contains(&row.pid));
+        self.groups.retain(|row| pids.contains(&row.pid));
+        self.omitted_threads = self.processes.iter().map(|row| row.omitted).sum();
     }
 
     /// Returns a thread.
@@ -250,21 +249,30 @@ fn deadlocks(described: &[Described]) -> Vec<Deadlock> {
     found.collect()
 }
 
-fn processes(described: &[Described], trace: &Trace) -> Vec<SnapshotProcess> {
-    let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
+fn processes(
+    described: &[Described],
+    omitted: &OmittedThreads,
+    trace: &Trace,
+) -> Vec<SnapshotProcess> {
+    let mut rows: BTreeMap<i32, (usize, Option<&Described>)> = BTreeMap::new();
     for thread in described {
-        *counts.entry(thread.pid).or_default() += 1;
+        let (threads, named) = rows.entry(thread.pid).or_default();
+        *threads += 1;
+        if thread.is_main || named.is_none() {
+            *named = Some(thread);
+        }
     }
-    let rows = counts.into_iter().map(|(pid, threads)| {
+    for pid in omitted.by_process.keys() {
+        rows.entry(pid.0).or_default();
+    }
+    let rows = rows.into_iter().map(|(pid, (threads, named))| {
         let process = trace.last_process(Pid(pid));
-        let main = described
-            .iter()
-            .find(|thread| thread.pid == pid && thread.is_main);
         SnapshotProcess {
             pid,
-            name: main.map_or_else(String::new, |main| main.thread.name.clone()),
+            name: named.map_or_else(String::new, |named| named.thread.name.clone()),
             command_line: process.map_or_else(String::new, |row| row.command_line.to_string()),
             threads,
+            omitted: omitted.by_process.get(&Pid(pid)).copied().unwrap_or(0),
         }
     });
     rows.collect()

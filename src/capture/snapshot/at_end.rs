@@ -11,7 +11,7 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 use super::{Activity, Depth, Snapshot, read};
 use crate::capture::Signals;
 use crate::machine::reset_thread_priority;
-use crate::trace::Pid;
+use crate::trace::{Notice, NoticeKind, Pid};
 
 /// Time after which no more threads are read.
 const MAX_TIME: Duration = Duration::from_secs(2);
@@ -20,13 +20,31 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// Interval of checks for a signal.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Reads what the threads of processes do. Returns `None` if they have ended, cannot be read, or take too
-/// long.
+/// Reads what the threads of processes do. Returns none of them if they have ended, cannot be read, or take
+/// too long, and a notice if threads are missing.
 pub(in crate::capture) fn at_end(
     pids: Vec<Pid>,
     symbolizer: &Arc<Symbolizer>,
     signals: &Signals,
-) -> Option<Snapshot> {
+) -> (Option<Snapshot>, Option<Notice>) {
+    match read_in_time(pids, symbolizer, signals) {
+        Ok(snapshot) => {
+            let (notice, unreadable) = (snapshot.omitted.notice(), unreadable(&snapshot));
+            match is_readable(&snapshot) {
+                true => (Some(snapshot), notice),
+                false => (None, unreadable.or(notice)),
+            }
+        }
+        Err(why) => (None, Some(not_read(&why))),
+    }
+}
+
+/// Reads the threads. Returns the reason if that takes too long or is not possible.
+fn read_in_time(
+    pids: Vec<Pid>,
+    symbolizer: &Arc<Symbolizer>,
+    signals: &Signals,
+) -> Result<Snapshot, String> {
     let (sender, snapshots) = channel();
     let (symbolizer, stop) = (Arc::clone(symbolizer), Arc::new(AtomicBool::new(false)));
     let is_stopped = Arc::clone(&stop);
@@ -43,12 +61,17 @@ pub(in crate::capture) fn at_end(
             // Nobody waits for it any more if this fails.
             let _ = sender.send(read(&pids, &symbolizer, depth, enough));
         })
-        .ok()?;
+        .map_err(|error| error.to_string())?;
     loop {
         match snapshots.recv_timeout(POLL_INTERVAL) {
-            Ok(snapshot) => return snapshot.ok().filter(is_readable),
-            Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) if start.elapsed() > PATIENCE => return None,
+            Ok(snapshot) => return snapshot.map_err(|error| error.to_string()),
+            Err(RecvTimeoutError::Disconnected) => return Err("its thread failed".to_owned()),
+            Err(RecvTimeoutError::Timeout) if start.elapsed() > PATIENCE => {
+                return Err(format!(
+                    "the kernel did not return their memory for {} s",
+                    PATIENCE.as_secs()
+                ));
+            }
             Err(RecvTimeoutError::Timeout) => {
                 stop.fetch_or(signals.pending(), Ordering::Relaxed);
             }
@@ -56,8 +79,25 @@ pub(in crate::capture) fn at_end(
     }
 }
 
-/// Returns whether a snapshot says anything: a thread may be read.
+/// Returns whether a snapshot has anything: a thread may be read.
 fn is_readable(snapshot: &Snapshot) -> bool {
     let mut threads = snapshot.threads.iter();
     threads.any(|thread| !matches!(thread.activity, Activity::Unreadable(_)))
+}
+
+/// Returns a notice with the reason why the first thread could not be read.
+fn unreadable(snapshot: &Snapshot) -> Option<Notice> {
+    snapshot
+        .threads
+        .iter()
+        .find_map(|thread| match &thread.activity {
+            Activity::Unreadable(why) => Some(not_read(why)),
+            _ => None,
+        })
+}
+
+fn not_read(why: &str) -> Notice {
+    let what = format!("what the threads waited for at the end is missing: {why}");
+    let remedy = "`perfcollect stacks -p PID` shows it, as root";
+    Notice::new(NoticeKind::NoThreadTime, what, remedy)
 }

@@ -12,9 +12,13 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
 mod at_end;
+mod omitted;
 mod process;
 
 pub(super) use at_end::at_end;
+pub use omitted::OmittedThreads;
+
+use omitted::Limit;
 
 use process::MIN_STACK_BYTES;
 pub(super) use process::{Process, Read};
@@ -122,8 +126,8 @@ pub struct Snapshot {
     pub capture: Capture,
     /// The threads, in the order of their ids.
     pub threads: Vec<SnapshotThread>,
-    /// Number of threads beyond the limit.
-    pub omitted: usize,
+    /// The threads that were not read.
+    pub omitted: OmittedThreads,
     /// Why threads that run could not be sampled.
     pub no_samples: Option<SessionError>,
 }
@@ -174,11 +178,18 @@ fn read(
         deadline: Instant::now() + depth.max_time,
         enough: &enough,
         found: Vec::new(),
-        omitted: 0,
+        omitted: OmittedThreads::default(),
     };
-    for &pid in pids {
-        threads.read_process(pid);
+    // One with very many threads leaves room for the others.
+    let mut processes: Vec<(Pid, Vec<Tid>)> = pids
+        .iter()
+        .map(|&pid| (pid, machine::threads([pid])))
+        .collect();
+    processes.sort_by_key(|(_, tids)| tids.len());
+    for (pid, tids) in processes {
+        threads.read_process(pid, tids);
     }
+    threads.found.sort_by_key(|thread| (thread.pid, thread.tid));
     let no_samples = match depth.samples_running {
         true => threads.sample_running(&target),
         false => None,
@@ -229,20 +240,29 @@ struct Threads<'a> {
     deadline: Instant,
     enough: &'a dyn Fn() -> bool,
     found: Vec<SnapshotThread>,
-    omitted: usize,
+    omitted: OmittedThreads,
 }
 
 impl Threads<'_> {
-    fn read_process(&mut self, pid: Pid) {
+    /// Returns why no more threads are read.
+    fn limit(&self) -> Option<Limit> {
+        match () {
+            () if self.found.len() >= MAX_THREADS => Some(Limit::Threads),
+            () if Instant::now() >= self.deadline => Some(Limit::Time),
+            () if (self.enough)() => Some(Limit::Signal),
+            () => None,
+        }
+    }
+
+    fn read_process(&mut self, pid: Pid, mut tids: Vec<Tid>) {
         let process = Process::of(pid, self.engine.has_runtime(pid));
         let first = self.found.len();
-        let mut tids = machine::threads([pid]);
-        tids.sort_unstable();
+        // Ids wrap: the main thread, which names the process, may have the highest one.
+        tids.sort_unstable_by_key(|tid| (tid.0 != pid.0, *tid));
         let mut running = Vec::new();
         for tid in tids {
-            let is_over = self.found.len() >= MAX_THREADS || Instant::now() >= self.deadline;
-            if is_over || (self.enough)() {
-                self.omitted += 1;
+            if let Some(limit) = self.limit() {
+                self.omitted.add(pid, limit);
                 continue;
             }
             if let Some(thread) = self.read_thread(&process, tid) {

@@ -17,8 +17,9 @@ mod work;
 mod work_methods;
 
 pub use blocked::{
-    BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, MAX_DEADLOCKED, MAX_DEADLOCKS,
-    MAX_GROUPS, MAX_TIDS,
+    BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, LockRow, MAX_DEADLOCKED,
+    MAX_DEADLOCKS, MAX_GROUPS, MAX_LOCK_METHODS, MAX_LOCKS, MAX_PROCESSES as MAX_BLOCKED_PROCESSES,
+    MAX_TIDS,
 };
 pub use finding::{Finding, REPORT, TRACE};
 pub use methods::MethodSummary;
