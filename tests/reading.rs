@@ -7,10 +7,13 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use regex::Regex;
-use support::{Runtime, Workload, perfcollect, run, run_perfcollect, workloads};
+use support::{
+    Missing, Runtime, ServiceClient, Workload, perfcollect, run, run_perfcollect, workloads,
+};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const SECONDS: &str = "3";
@@ -45,6 +48,27 @@ fn shape(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let numbers = Regex::new(r"\b[0-9]+(\.[0-9]+)?").unwrap();
     numbers.replace_all(&words.join(" "), "#").into_owned()
+}
+
+/// Captures a service that answers requests meanwhile.
+fn capture_service(name: &str, runtime: &Runtime, directory: &Path) {
+    let program = workloads::service().unwrap_or_else(|missing| panic!("{missing}"));
+    let service = Workload::start(&mut runtime.command(&program));
+    let client = ServiceClient::new(&service);
+    let is_over = AtomicBool::new(false);
+    let pid = service.pid().to_string();
+    let words = ["collect", name, "-quiet", "-pid", &pid, "-requests"];
+    let words = [&words[..], &["-collectsec", SECONDS]].concat();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                client.get(["/call/600", "/burn/100"].map(str::to_owned).into_iter());
+            }
+        });
+        let finished = run_perfcollect(words, directory, LIMIT);
+        is_over.store(true, Ordering::Relaxed);
+        finished.expect_success();
+    });
 }
 
 /// Captures a program with a trouble as NAME.trace.zip, in the working directory.
@@ -99,6 +123,10 @@ fn every_command_prints_what_the_page_shows() {
     let runtime = need!(Runtime::newest());
     need!(workloads::trouble());
     need!(workloads::trouble_debug());
+    need!(workloads::service());
+    if !runtime.aspnet {
+        skip!(Missing::AspNet(8));
+    }
     let page = include_str!("../docs/reading.md");
     let questions = page.lines().filter(|line| line.starts_with("### ")).count();
     let examples = examples(page);
@@ -111,7 +139,10 @@ fn every_command_prints_what_the_page_shows() {
     }
     let directory = tempfile::tempdir().unwrap();
     for (trace, examples) in of_traces {
-        capture(trace, &runtime, directory.path());
+        match trace {
+            "web" => capture_service(trace, &runtime, directory.path()),
+            _ => capture(trace, &runtime, directory.path()),
+        }
         for example in examples {
             let mut command = Command::new(perfcollect());
             command.args(&example.words).current_dir(&directory);

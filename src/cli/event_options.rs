@@ -50,6 +50,12 @@ pub(super) struct EventOptions {
     /// Profiles: dotnet-common, dotnet-sampled-thread-time, gc-verbose, gc-collect, database, cpu-sampling.
     #[arg(long, value_name = "PROFILE[,PROFILE...]", value_delimiter = ',')]
     pub(super) profile: Vec<String>,
+    /// Capture requests of ASP.NET Core and HttpClient too: report -kind requests
+    ///
+    /// They are added to the default or chosen events, with their CPU time, garbage collections and outgoing requests. Paths
+    /// are recorded, queries too before .NET 9.
+    #[arg(long)]
+    pub(super) requests: bool,
     /// Limit of each runtime's event buffer, in MiB [default: 256, or less if memory is low]
     ///
     /// The default is at most 1/8 of the free memory. A runtime whose buffer is full drops events, which the summary counts.
@@ -67,7 +73,7 @@ pub(super) struct EventOptions {
         hide_short_help = true,
         long,
         conflicts_with_all = [
-            "gccollectonly", "gconly", "gcwithheap", "events", "providers", "clrevents", "profile", "eventbuffer",
+            "gccollectonly", "gconly", "gcwithheap", "events", "providers", "clrevents", "profile", "requests", "eventbuffer",
             "rundown", "noperf",
         ]
     )]
@@ -138,6 +144,9 @@ impl EventOptions {
         }
         if let Some(names) = &self.clrevents {
             profile.add_clr_events(names, self.clreventlevel.as_deref())?;
+        }
+        if self.requests {
+            profile.add_requests(samples);
         }
         if self.rundown {
             profile.add_rundown();

@@ -31,7 +31,7 @@ pub(super) struct ReportOptions {
     /// own: your code, with the libraries it calls. cpu: methods by their own CPU time. calltree: callers and callees. processes,
     /// threads, modules, syscalls: CPU time by each. blocked: the stacks of all threads when the capture ended, and what they
     /// waited for. threadtime: where threads spent the time without a CPU (needs a capture with -threadtime). gc, jit, exceptions, contention (waits for locks), alloc (needs a
-    /// capture with -gconly), thread-pool. events: what .NET processes sent, by kind. event-losses: how much of it was
+    /// capture with -gconly), thread-pool, requests (needs a capture with -requests). events: what .NET processes sent, by kind. event-losses: how much of it was
     /// lost. quality: notices about the capture.
     #[arg(
         long,
@@ -47,7 +47,7 @@ pub(super) struct ReportOptions {
     /// Maximum number of rows [default: all that summary.json has]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// Kind cpu: each function without a name; threads, threadtime: each thread; blocked: whole stacks
+    /// Kind cpu: each function without a name; threads, threadtime, requests: each one; blocked: whole stacks
     #[arg(long)]
     full: bool,
     #[command(flatten)]
@@ -67,10 +67,17 @@ pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
     let form = StackText {
         screen,
         full: options.full,
-        groups: rows.top,
+        top: rows.top,
     };
-    let is_text = options.kind == ReportKind::Blocked && format == TableFormat::Text;
-    let lacks = match is_text && view::print_blocked(&trace, form, &mut text)? {
+    let is_printed = match (options.kind, format) {
+        (ReportKind::Blocked, TableFormat::Text) => view::print_blocked(&trace, form, &mut text)?,
+        (ReportKind::Requests, TableFormat::Text) => {
+            let printed = view::print_requests(&trace, form, &mut text);
+            printed.map_err(ViewError::Print)?
+        }
+        _ => false,
+    };
+    let lacks = match is_printed {
         true => None,
         false => view::print_table(&trace, options.kind, format, rows, width, &mut text)?,
     };

@@ -141,7 +141,7 @@ pub(super) fn run(options: &StacksOptions) -> Result<(), StacksError> {
         let form = StackText {
             screen: screen::of(io::stdout()),
             full: options.full,
-            groups: usize::MAX,
+            top: usize::MAX,
         };
         print_stacks(&report, form, &mut text)?;
     }

@@ -61,6 +61,7 @@ pub use private_memory::{PAGE_BYTES, PrivateMemory};
 pub use process_list::{DiagnosticStatus, DotnetProcess, list_dotnet_processes};
 pub use processes::{Deployment, Detector, IdentifyError, RuntimeIdentity};
 pub use profile::EventProfile;
+pub(crate) use profile::{HOSTING, HTTP_CLIENT, TASKS};
 pub use profile_error::ProfileError;
 pub use rundown_session::{Missed, RundownSession, SessionOutcome};
 pub use rundown_table::{MethodRange, RundownTable};

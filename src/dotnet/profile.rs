@@ -11,7 +11,14 @@ use super::profile_names::{
 /// The runtime's provider of internal events.
 pub(super) const PRIVATE: &str = "Microsoft-Windows-DotNETRuntimePrivate";
 const SAMPLER: &str = "Microsoft-DotNETCore-SampleProfiler";
-const TASKS: &str = "System.Threading.Tasks.TplEventSource";
+/// The provider of tasks, with the activities that threads work for.
+pub(crate) const TASKS: &str = "System.Threading.Tasks.TplEventSource";
+/// The providers of ASP.NET Core's requests and of HttpClient's.
+pub(crate) const HOSTING: &str = "Microsoft.AspNetCore.Hosting";
+pub(crate) const HTTP_CLIENT: &str = "System.Net.Http";
+/// Keywords of tasks: activities flow to all that they start, and an event for each change of a thread's.
+const FLOW_ACTIVITIES: u64 = 0x80;
+const ACTIVITY_CHANGES: u64 = 0x4_0000;
 const DIAGNOSTIC_SOURCE: &str = "Microsoft-Diagnostics-DiagnosticSource";
 /// Keyword of the private provider for multicore JIT.
 const MULTICORE_JIT: u64 = 0x2_0000;
@@ -26,6 +33,9 @@ const RUNDOWN: u64 = LOADER | JIT | COMPILATION | 0x100;
 /// Level 5 is for MethodJittingStarted and some events of the thread pool. Of these five, the
 /// perfcollect script records FinalizeObject alone.
 const FREQUENT: [u32; 5] = [10, 29, 33, 203, 209];
+/// Events of HttpClient about connections, and about headers and content of each request. Only .NET 10
+/// can exclude them.
+const PARTS_OF_REQUESTS: [u32; 11] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 /// Limit of a runtime's event buffer in MiB. The runtime allocates the memory on demand.
 ///
 /// Each thread needs at least 100 KB, so the limit is enough for some 2500 threads.
@@ -113,6 +123,11 @@ impl EventProfile {
     /// Excludes verbose events of a provider that the profile already has. `keywords` are those of
     /// the second session of .NET 8 and 9.
     fn without(mut self, name: &str, ids: &[u32], keywords: u64) -> Self {
+        self.exclude(name, ids, keywords);
+        self
+    }
+
+    fn exclude(&mut self, name: &str, ids: &[u32], keywords: u64) {
         let provider = self.providers.iter_mut().find(|it| it.name == name);
         if let Some(provider) = provider {
             provider.excluded = Excluded {
@@ -121,7 +136,6 @@ impl EventProfile {
                 level: INFORMATIONAL,
             };
         }
-        self
     }
 
     /// Adds a provider and the rundown, which symbolizes the stacks of its events.
@@ -133,6 +147,22 @@ impl EventProfile {
     /// Adds the rundown of modules and methods.
     pub fn add_rundown(&mut self) {
         self.rundown |= RUNDOWN;
+    }
+
+    /// Adds requests of ASP.NET Core and HttpClient, and garbage collections. With samples, it adds the
+    /// activities of threads, too: they are frequent, and for the CPU time of requests only.
+    pub fn add_requests(&mut self, samples: bool) {
+        match samples {
+            true => self.add(TASKS, FLOW_ACTIVITIES | ACTIVITY_CHANGES, VERBOSE, ""),
+            false => self.add(TASKS, FLOW_ACTIVITIES, INFORMATIONAL, ""),
+        }
+        self.add(HOSTING, 0, INFORMATIONAL, "");
+        let mut names = self.providers.iter().map(|it| &it.name);
+        if !names.any(|name| name.eq_ignore_ascii_case(HTTP_CLIENT)) {
+            self.add(HTTP_CLIENT, 0, INFORMATIONAL, "");
+            self.exclude(HTTP_CLIENT, &PARTS_OF_REQUESTS, 0);
+        }
+        self.add(RUNTIME, GC, INFORMATIONAL, "");
     }
 
     /// Adds a provider. A repeated provider gets the keywords of both requests, the higher level,
@@ -233,7 +263,7 @@ impl EventProfile {
                 self.add(PRIVATE, GC, INFORMATIONAL, "");
             }
             "database" => {
-                self.add_with_stacks(TASKS, 0x80, INFORMATIONAL, "");
+                self.add_with_stacks(TASKS, FLOW_ACTIVITIES, INFORMATIONAL, "");
                 self.add_with_stacks(DIAGNOSTIC_SOURCE, 0x3, VERBOSE, &database_arguments());
             }
             // perfcollect records CPU samples anyway.
@@ -350,6 +380,30 @@ mod tests {
             let result = EventProfile::empty().add_group(unknown);
             assert!(result.is_err(), "{unknown}");
         }
+    }
+
+    #[test]
+    fn requests_are_added_to_other_events() {
+        let mut profile = EventProfile::standard();
+        let standard = profile.providers.clone();
+        profile.add_requests(true);
+        assert_eq!(profile.providers[..2], standard);
+        for (samples, tasks) in [(true, (TASKS, 0x4_0080, 5)), (false, (TASKS, 0x80, 4))] {
+            let requests = providers(|profile| {
+                profile.add_requests(samples);
+                Ok(())
+            });
+            let requests = requests.iter();
+            let requests = requests.map(|(name, keywords, level)| (&**name, *keywords, *level));
+            let others = [(HOSTING, 0, 4), (HTTP_CLIENT, 0, 4), (RUNTIME, 1, 4)];
+            assert!(requests.eq([tasks].into_iter().chain(others)));
+        }
+        // Who asks for all events of a provider gets them.
+        let mut chosen = EventProfile::empty();
+        chosen.add_provider("system.net.http").unwrap();
+        chosen.add_requests(true);
+        let excluded = chosen.providers.iter().map(|it| it.excluded.ids.len());
+        assert_eq!(excluded.sum::<usize>(), 0);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod gc;
 mod jit;
 mod kernel;
 mod scene;
+mod slow_requests;
 mod thread_pool;
 mod thread_time;
 mod work;
@@ -32,7 +33,7 @@ const MAX_SAME: usize = 3;
 /// A rule: the findings that follow from a summary.
 type Rule = fn(&Scene<'_>) -> Vec<Finding>;
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     blocked::find,
     cpu_use::find,
     cpu_pressure::find,
@@ -40,6 +41,7 @@ const RULES: [Rule; 13] = [
     contention::find,
     thread_pool::find,
     thread_time::find,
+    slow_requests::find,
     exceptions::find,
     jit::find,
     kernel::find,

@@ -1,7 +1,8 @@
 use super::*;
 use crate::output::summary::{
     BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, LockRow, ProcessSummary,
-    ProgramSummary, RuntimeSummary, Share, Work, WorkKind, WorkMethod,
+    ProgramSummary, RequestCounts, RequestDirection, RequestRoute, RequestSummary, RuntimeSummary,
+    Share, Work, WorkKind, WorkMethod,
 };
 use crate::trace::{CpuPressure, ProcessWaits, Trace};
 
@@ -147,6 +148,23 @@ fn hostile_numbers_have_finite_figures() {
             exceptions: Some(Default::default()),
             contention: Some(Default::default()),
             thread_pool: Some(Default::default()),
+            requests: Some(RequestSummary {
+                routes: vec![
+                    RequestRoute {
+                        counts: RequestCounts {
+                            count: u64::MAX,
+                            ..RequestCounts::default()
+                        },
+                        mean_ms: f64::INFINITY,
+                        p99_ms: f64::MAX,
+                        cpu_percent: Some(f64::NAN),
+                        gc_percent: f64::INFINITY,
+                        ..RequestRoute::default()
+                    };
+                    2
+                ],
+                ..RequestSummary::default()
+            }),
             ..RuntimeSummary::default()
         });
         for found in find(&summary) {
@@ -503,4 +521,67 @@ fn a_deadlock_costs_all_threads_that_wait_for_a_lock() {
     };
     let text = "deadlock in Shop (pid 7): 2 threads wait for each other's locks, in Shop.Order";
     assert_eq!((&*deadlock.text, deadlock.cost_cpus), (text, 6.0));
+}
+
+/// Requests of a direction: how many started, how many of these have not ended, and the 99th percentile.
+fn requests(direction: RequestDirection, count: u64, unended: u64, p99_ms: f64) -> RequestRoute {
+    RequestRoute {
+        direction,
+        name: "GET /orders/{id}".into(),
+        counts: RequestCounts {
+            count,
+            unended,
+            ..RequestCounts::default()
+        },
+        mean_ms: p99_ms / 2.0,
+        p50_ms: p99_ms / 2.0,
+        p99_ms,
+        unended_ms: (unended > 0).then_some(6000.0),
+        ..RequestRoute::default()
+    }
+}
+
+fn with_requests(routes: Vec<RequestRoute>) -> Summary {
+    let mut summary = summary(0.0, 0, Work::default());
+    summary.runtimes.push(RuntimeSummary {
+        pid: 7,
+        program: "Shop".into(),
+        requests: Some(RequestSummary {
+            routes,
+            ..RequestSummary::default()
+        }),
+        ..RuntimeSummary::default()
+    });
+    summary
+}
+
+#[test]
+fn slow_and_stuck_requests_are_found() {
+    use RequestDirection::{In, Out};
+    for (route, expected) in [
+        (requests(In, 3, 0, 500.0), Some("slow-requests")),
+        (requests(In, 3, 0, 499.0), None),
+        (requests(In, 2, 0, 5000.0), None),
+        (requests(Out, 30, 0, 5000.0), None),
+        (requests(In, 3, 3, 0.0), Some("stuck-requests")),
+        (requests(In, 3, 2, 5000.0), None),
+        (requests(Out, 3, 3, 0.0), None),
+    ] {
+        let found = rules(&with_requests(vec![route.clone()]));
+        assert_eq!(found, Vec::from_iter(expected), "{route:?}");
+    }
+}
+
+#[test]
+fn the_time_of_slow_requests_has_names() {
+    let mut slow = requests(RequestDirection::In, 100, 0, 1200.0);
+    slow.cpu_percent = Some(20.0);
+    slow.calls_percent = 60.0;
+    slow.gc_percent = 4.9;
+    let mut call = requests(RequestDirection::Out, 100, 0, 900.0);
+    (call.name, call.caller) = ("http://db/x".into(), Some(slow.name.clone()));
+    let found = find(&with_requests(vec![slow, call]));
+    let text = "requests GET /orders/{id} of Shop (pid 7) are slow: 0.60 s at p50, 1.20 s at p99, 100 in all; \
+        of their time 80 % is outside the CPU, 60 % waits for requests that they send (http://db/x)";
+    assert_eq!((&*found[0].text, found[0].cost_cpus), (text, 1.0));
 }

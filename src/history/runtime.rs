@@ -9,6 +9,7 @@ use super::allocations::Allocations;
 use super::exceptions::Exceptions;
 use super::gc::{CpuTime, GcHistory};
 use super::jit::JitCounts;
+use super::requests::{Requests, is_about_requests};
 use super::stack_methods::StackMethods;
 use super::thread_pool::{ITEM_QUEUED, ITEM_TAKEN, ThreadPool};
 use super::type_names::TypeNames;
@@ -59,6 +60,8 @@ pub(crate) struct RuntimeHistory {
     pub(crate) allocations: Allocations,
     /// The thread pool.
     pub(crate) pool: ThreadPool,
+    /// Requests of ASP.NET Core and HttpClient.
+    pub(crate) requests: Requests,
     /// Names of types.
     pub(crate) types: TypeNames,
     /// Whether the runtime was started with server GC, if it reported that.
@@ -71,9 +74,13 @@ impl RuntimeHistory {
             match event.metadata.id {
                 _ if event.metadata.provider == FRAMEWORK => self.pool.take_item(event),
                 RUNTIME_INFORMATION => self.started(event),
+                _ if is_about_requests(&event.metadata) => self.requests.take(event),
                 _ => self.jit.take(event),
             }
             return;
+        }
+        if Requests::is_pause(event.metadata.id) {
+            self.requests.take_pause(event);
         }
         match event.metadata.id {
             TICK => {
@@ -134,7 +141,7 @@ fn is_wanted(kind: &EventMetadata) -> bool {
         }
         FRAMEWORK => matches!(id, ITEM_QUEUED | ITEM_TAKEN),
         RUNDOWN => matches!(id, 153 | 154 | RUNTIME_INFORMATION),
-        _ => false,
+        _ => is_about_requests(kind),
     }
 }
 
@@ -170,6 +177,7 @@ pub(crate) fn histories(
         let end = end_of(trace, pid).max(last);
         history.contention.finish(end);
         history.waits.finish(end);
+        history.requests.finish(end);
         history.cpu = CpuTime::new(&history.gc);
     }
     charge(trace, &mut histories);
@@ -197,15 +205,15 @@ fn busiest(trace: &Trace) -> Vec<Pid> {
     busiest.map(|(pid, _)| pid).collect()
 }
 
-/// Adds the CPU time of the samples to the collections.
+/// Adds the CPU time of the samples to the collections and requests.
 fn charge(trace: &Trace, histories: &mut BTreeMap<Pid, RuntimeHistory>) {
     if !trace.info.counts_time() {
         return;
     }
-    let mut counters: Vec<(Pid, &mut CpuTime)> = histories
+    let mut counters: Vec<(Pid, &mut RuntimeHistory)> = histories
         .iter_mut()
-        .filter(|(_, history)| !history.gc.rows.is_empty())
-        .map(|(pid, history)| (*pid, &mut history.cpu))
+        .filter(|(_, history)| !history.gc.rows.is_empty() || !history.requests.rows.is_empty())
+        .map(|(pid, history)| (*pid, history))
         .collect();
     if counters.is_empty() {
         return;
@@ -221,13 +229,15 @@ fn charge(trace: &Trace, histories: &mut BTreeMap<Pid, RuntimeHistory>) {
         .collect();
     for sample in trace.samples.iter() {
         if let Some(row) = threads[sample.thread.index()] {
-            let (process, cpu) = &mut counters[row];
-            cpu.add(&CpuSample {
+            let (process, history) = &mut counters[row];
+            let sample = CpuSample {
                 process: *process,
                 thread: trace.threads[sample.thread.index()].tid,
                 time: sample.time,
                 ns: sample.weight.0,
-            });
+            };
+            history.cpu.add(&sample);
+            history.requests.add_cpu_time(&sample);
         }
     }
 }

@@ -46,7 +46,7 @@ mod tests {
         let text = StackText {
             screen: None,
             full: true,
-            groups: usize::MAX,
+            top: usize::MAX,
         };
         print_blocked(&trace, text, &mut Vec::new())
     }

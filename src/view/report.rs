@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use super::call_tree::MAX_NAME_BYTES;
 use super::code_rows::{self, CodeRow};
 use super::more::More;
-use super::{count, notices, quality, roles, screen};
+use super::{count, notices, quality, requests, roles, screen};
 use crate::output::sanitize::{terminal, truncate};
 use crate::output::summary::{ModuleSummary, Summary};
 use crate::trace::{CaptureInfo, FunctionKind, NoticeKind};
@@ -66,6 +66,11 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     )?;
     if let Some(events) = quality::events(&summary.quality.events) {
         writeln!(out, "  events   {events}")?;
+    }
+    for runtime in &summary.runtimes {
+        if let Some(requests) = &runtime.requests {
+            writeln!(out, "  requests {}", requests::totals(requests))?;
+        }
     }
     // A capture whose perfcollect was killed has no record of its cost.
     if info.collector_peak_kib > 0 {
@@ -325,7 +330,7 @@ pub(super) fn kind(kind: FunctionKind) -> &'static str {
     }
 }
 
-fn more(all: u64, shown: usize, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn more(all: u64, shown: usize, out: &mut impl Write) -> io::Result<()> {
     match all.saturating_sub(shown as u64) {
         0 => Ok(()),
         hidden => writeln!(out, "           ... and {hidden} more"),

@@ -2,6 +2,7 @@
 
 use super::table::{Cell, Table};
 use crate::output::summary::{MethodName, MethodPair, RuntimeSummary, Summary};
+use crate::output::variant_name;
 
 /// Name of the row of the events without a row.
 const OTHER_EVENTS: &str = "(other kinds)";
@@ -182,6 +183,82 @@ pub(super) fn thread_pool(summary: &Summary) -> Table {
         "longest_waits_in",
     ];
     Table::new("thread-pool", columns, rows)
+}
+
+/// Returns the requests by process and name.
+pub(super) fn requests(summary: &Summary) -> Table {
+    let rows = of_each(summary, |runtime| runtime.requests.as_ref());
+    let rows = rows.flat_map(|(pid, requests)| {
+        requests.routes.iter().map(move |row| {
+            let direction = variant_name(row.direction);
+            let number = |number: Option<f64>| number.map_or(Cell::None, Cell::from);
+            [
+                pid.into(),
+                (&*direction).into(),
+                row.counts.count.into(),
+                row.counts.failed.into(),
+                row.counts.unended.into(),
+                row.mean_ms.into(),
+                row.p50_ms.into(),
+                row.p95_ms.into(),
+                row.p99_ms.into(),
+                row.max_ms.into(),
+                number(row.unended_ms),
+                number(row.cpu_percent),
+                row.gc_percent.into(),
+                row.calls_percent.into(),
+                row.caller.as_deref().map_or(Cell::None, Cell::from),
+                (&*row.name).into(),
+            ]
+        })
+    });
+    let columns = [
+        "pid",
+        "direction",
+        "count",
+        "failed",
+        "unended",
+        "mean_ms",
+        "p50_ms",
+        "p95_ms",
+        "p99_ms",
+        "max_ms",
+        "unended_ms",
+        "cpu_percent",
+        "gc_percent",
+        "calls_percent",
+        "caller",
+        "request",
+    ];
+    Table::new("requests", columns, rows)
+}
+
+/// Returns the slowest single requests of each process.
+pub(super) fn slowest_requests(summary: &Summary) -> Table {
+    let rows = of_each(summary, |runtime| runtime.requests.as_ref());
+    let rows = rows.flat_map(|(pid, requests)| {
+        requests.slowest.iter().map(move |row| {
+            let state = match (row.ended, row.failed) {
+                (false, _) => "unended",
+                (_, true) => "failed",
+                _ => "ended",
+            };
+            [
+                pid.into(),
+                row.start_ms.into(),
+                row.ms.into(),
+                row.cpu_ms.map_or(Cell::None, Cell::from),
+                row.gc_ms.into(),
+                row.calls_ms.into(),
+                state.into(),
+                (&*row.name).into(),
+            ]
+        })
+    });
+    let columns = [
+        "pid", "start_ms", "ms", "cpu_ms", "gc_ms", "calls_ms", "state", "request",
+    ];
+    Table::new("requests", columns, rows)
 }
 
 /// Returns the processes that have a part, with it.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use super::fitted::{fitted, with_ellipsis};
 use super::more::More;
 use super::report::{no_findings, percent, short};
-use super::{code_rows, count, notices, quality};
+use super::{code_rows, count, notices, quality, requests};
 use crate::output::NameStyle;
 use crate::output::sanitize::{terminal, truncate_with_ellipsis};
 use crate::output::summary::{Finding, Summary};
@@ -73,6 +73,7 @@ pub fn print(
     let mut lines = headline_rows(summary, width);
     let bold_rows = lines.len();
     lines.extend(processes(summary, width));
+    lines.extend(requests::in_short(summary));
     let mut end = ending(summary, more);
     end.extend((!saved.is_empty()).then(|| saved.to_owned()));
     // Paths and commands must be whole to be copied.

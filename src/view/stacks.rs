@@ -44,8 +44,8 @@ pub struct StackText {
     pub screen: Option<Screen>,
     /// Whether to print all stacks whole.
     pub full: bool,
-    /// Maximum number of groups.
-    pub groups: usize,
+    /// Maximum number of groups, or of requests.
+    pub top: usize,
 }
 
 /// Prints a report. On a terminal, it fits.
@@ -88,7 +88,7 @@ pub fn print_stacks(report: &StackReport, text: StackText, out: &mut impl Write)
     for (shown, block) in blocks.iter().enumerate() {
         let is_last = shown + 1 == blocks.len();
         let needed = block.len() + 1 + usize::from(!is_last);
-        let is_over = shown >= text.groups;
+        let is_over = shown >= text.top;
         if is_over || taken + needed > room && shown > 0 {
             let rest = count((blocks.len() - shown) as u64, "group", "groups");
             let how = match is_over {
@@ -561,7 +561,7 @@ mod tests {
             StackText {
                 screen,
                 full: false,
-                groups,
+                top: groups,
             },
             &mut out,
         )

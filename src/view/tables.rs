@@ -21,6 +21,9 @@ const NO_ALLOCATIONS: &str = "no allocations were recorded: a capture with -gcon
 /// Why a selection has no threads.
 const HIDDEN: &str = "what threads wait for is of the end of the capture: select by process only, without -from, \
                       -to, -thread and patterns";
+/// Why there are no requests.
+const NO_REQUESTS: &str = "no requests were recorded: a capture with -requests records them";
+
 /// Why there are no threads.
 const NOT_BLOCKED: &str = "what threads wait for is read at the end of a capture of processes (-pid, -n): \
     `perfcollect stacks -p PID` shows it now";
@@ -74,6 +77,8 @@ pub enum ReportKind {
     Alloc,
     /// The thread pool of each .NET process.
     ThreadPool,
+    /// Requests of ASP.NET Core and HttpClient; a capture with -requests records them.
+    Requests,
     /// Events received from each .NET process, by kind.
     Events,
     /// Events received from each .NET process, and lost ones.
@@ -85,10 +90,10 @@ pub enum ReportKind {
 impl ReportKind {
     /// Returns whether it is what .NET processes reported.
     fn is_of_runtimes(self) -> bool {
-        use ReportKind::{Alloc, Contention, Events, Exceptions, Gc, Jit, ThreadPool};
+        use ReportKind::{Alloc, Contention, Events, Exceptions, Gc, Jit, Requests, ThreadPool};
         matches!(
             self,
-            Gc | Jit | Exceptions | Contention | Alloc | ThreadPool | Events
+            Gc | Jit | Exceptions | Contention | Alloc | ThreadPool | Requests | Events
         )
     }
 }
@@ -125,6 +130,7 @@ pub fn print_table(
     table.write(format, out).map_err(ViewError::Print)?;
     let omitted = match table.rows.is_empty() {
         true if kind == ReportKind::Alloc => Some(NO_ALLOCATIONS.to_owned()),
+        true if kind == ReportKind::Requests => Some(NO_REQUESTS.to_owned()),
         _ => omitted(trace, kind, rows.full).filter(|_| table.rows.len() == shown),
     };
     match omitted {
@@ -303,6 +309,8 @@ fn table(
         ReportKind::Contention => runtime_tables::contention(summary),
         ReportKind::Alloc => runtime_tables::allocations(summary),
         ReportKind::ThreadPool => runtime_tables::thread_pool(summary),
+        ReportKind::Requests if full => runtime_tables::slowest_requests(summary),
+        ReportKind::Requests => runtime_tables::requests(summary),
         ReportKind::Events => runtime_tables::events(summary),
         ReportKind::EventLosses => {
             let rows = summary.quality.events.iter().map(|row| {

@@ -73,6 +73,11 @@ pub mod workloads {
         managed("trouble-debug.dll")
     }
 
+    /// A service of ASP.NET Core whose requests take known times (`tests/workloads/aspnet`).
+    pub fn service() -> Program {
+        program("built/aspnet/service.dll".to_owned())
+    }
+
     /// The C program: `native-fp`, `native-nofp` or `native-stripped` (`tests/workloads/native`).
     pub fn native(name: &str) -> Program {
         program(format!("built/native/{name}/{name}"))

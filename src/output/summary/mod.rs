@@ -29,8 +29,9 @@ pub(crate) use processes::{is_program, program_of};
 pub use programs::ProgramSummary;
 pub use runtimes::{
     AllocationRow, AllocationSummary, EventCount, ExceptionRow, ExceptionSummary, GcSummary,
-    JitRow, JitSummary, JitTier, MethodName, MethodPair, RuntimeSummary, ThreadPoolSummary,
-    WaitRow, WaitSummary,
+    JitRow, JitSummary, JitTier, MethodName, MethodPair, RequestCounts, RequestDirection,
+    RequestRoute, RequestSummary, RuntimeSummary, SlowRequest, ThreadPoolSummary, WaitRow,
+    WaitSummary,
 };
 pub(crate) use shares::TOP_OF_PROCESS;
 pub use shares::{Share, Shares};

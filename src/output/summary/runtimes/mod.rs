@@ -5,6 +5,7 @@ mod events;
 mod exceptions;
 mod gc;
 mod jit;
+mod requests;
 mod thread_pool;
 mod waits;
 
@@ -13,6 +14,7 @@ pub use events::EventCount;
 pub use exceptions::{ExceptionRow, ExceptionSummary};
 pub use gc::GcSummary;
 pub use jit::{JitRow, JitSummary, JitTier};
+pub use requests::{RequestCounts, RequestDirection, RequestRoute, RequestSummary, SlowRequest};
 pub use thread_pool::ThreadPoolSummary;
 pub use waits::{WaitRow, WaitSummary};
 
@@ -33,7 +35,7 @@ const MAX_ROWS: usize = 20;
 /// What the events of one .NET process report. A part is missing if there were no such events: the
 /// process did nothing of the kind, or the capture did not request them.
 ///
-/// Rates are per second of the capture. Lists but `events` have at most 20 rows, totals include the
+/// Rates are per second of the capture. Lists but `events` and those of `requests` have at most 20 rows, totals include the
 /// others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -60,6 +62,8 @@ pub struct RuntimeSummary {
     pub allocations: Option<AllocationSummary>,
     /// The thread pool.
     pub thread_pool: Option<ThreadPoolSummary>,
+    /// Requests of ASP.NET Core and HttpClient, which a capture must request.
+    pub requests: Option<RequestSummary>,
 }
 
 impl RuntimeSummary {
@@ -82,6 +86,7 @@ impl RuntimeSummary {
         if let Some(allocations) = &mut self.allocations {
             allocations.rows.truncate(MAX_ROWS);
         }
+        self.requests.iter_mut().for_each(RequestSummary::truncate);
     }
 }
 
@@ -139,6 +144,7 @@ impl Context<'_> {
             waits: waits::summary(self, pid, &history.waits),
             allocations: allocations::summary(self, &history.allocations, &types),
             thread_pool: thread_pool::summary(self, &history.pool),
+            requests: requests::summary(self, pid, &history.requests),
         }
     }
 

@@ -1,0 +1,133 @@
+//! Slow requests: which, how slow, and where their time goes; and those that do not end.
+
+use super::scene::{Runtime, Scene, percent, shown};
+use crate::output::summary::{Finding, RequestDirection, RequestRoute, RequestSummary, TRACE};
+
+/// Duration of the slowest 1 % of the requests with a name below which they are not slow.
+const MIN_P99_MS: f64 = 500.0;
+/// Number of requests with a name below which they are not remarkable.
+const MIN_REQUESTS: u64 = 3;
+/// Age from which requests may hang, and the cost of that: below what is certain.
+const MIN_STUCK_MS: f64 = 5000.0;
+const STUCK_COST: f64 = 0.1;
+/// Part of the time of requests, in percent, below which it is not named.
+const MIN_PERCENT: f64 = 5.0;
+
+pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
+    let programs = scene.runtimes().flat_map(|runtime| {
+        let requests = runtime.summary.requests.as_ref();
+        let found = requests.map(|it| [slow(scene, &runtime, it), stuck(&runtime, it)]);
+        found.into_iter().flatten().flatten()
+    });
+    programs.collect()
+}
+
+/// Returns the finding about the slow requests that took most time.
+fn slow(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) -> Option<Finding> {
+    let slow: Vec<&RequestRoute> = incoming(requests).filter(|it| is_slow(it)).collect();
+    let by_time = slow.iter();
+    let route = by_time.max_by(|a, b| total_ms(a).total_cmp(&total_ms(b)))?;
+    let mut text = format!(
+        "requests {} of {} are slow: {} at p50, {} at p99, {} in all",
+        shown(&route.name),
+        runtime.name(),
+        seconds(route.p50_ms),
+        seconds(route.p99_ms),
+        ended(route),
+    );
+    let parts = parts(requests, route);
+    if !parts.is_empty() {
+        text += &format!("; of their time {}", parts.join(", "));
+    }
+    match slow.len() - 1 {
+        0 => {}
+        1 => text += "; those with another name are slow, too",
+        others => text += &format!("; those with {others} more names are slow, too"),
+    }
+    let finding = finding(runtime, "slow-requests", text)
+        .figure("requests", ended(route) as f64)
+        .figure("p50_ms", route.p50_ms)
+        .figure("p99_ms", route.p99_ms)
+        .figure("gc_percent", route.gc_percent)
+        .figure("calls_percent", route.calls_percent)
+        // Users wait, but neither a CPU nor a thread needs to be taken.
+        .costing((total_ms(route) / 1e3 / scene.seconds).min(1.0));
+    Some(match route.cpu_percent {
+        Some(cpu) => finding.figure("cpu_percent", cpu),
+        None => finding,
+    })
+}
+
+/// Returns the finding about the requests that have been open for longest.
+fn stuck(runtime: &Runtime<'_>, requests: &RequestSummary) -> Option<Finding> {
+    let several = incoming(requests).filter(|it| it.counts.unended >= MIN_REQUESTS);
+    let old = several.filter_map(|it| {
+        let age = it.unended_ms.filter(|ms| *ms >= MIN_STUCK_MS)?;
+        Some((it, age))
+    });
+    let (route, age_ms) = old.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let text = format!(
+        "{} requests {} of {} have not ended, the oldest after {}: they hang, unless they are WebSockets or streams",
+        route.counts.unended,
+        shown(&route.name),
+        runtime.name(),
+        seconds(age_ms),
+    );
+    let finding = finding(runtime, "stuck-requests", text);
+    Some(
+        finding
+            .figure("unended", route.counts.unended as f64)
+            .figure("age_ms", age_ms)
+            .costing(STUCK_COST),
+    )
+}
+
+fn finding(runtime: &Runtime<'_>, rule: &str, text: String) -> Finding {
+    let finding = runtime.finding(rule, text);
+    let finding = finding.from("runtimes.requests.routes");
+    finding.more(&["report", TRACE, "-kind", "requests"])
+}
+
+fn incoming(requests: &RequestSummary) -> impl Iterator<Item = &RequestRoute> {
+    let routes = requests.routes.iter();
+    routes.filter(|route| route.direction == RequestDirection::In)
+}
+
+fn is_slow(route: &RequestRoute) -> bool {
+    ended(route) >= MIN_REQUESTS && route.p99_ms >= MIN_P99_MS
+}
+
+fn ended(route: &RequestRoute) -> u64 {
+    route.counts.count.saturating_sub(route.counts.unended)
+}
+
+fn total_ms(route: &RequestRoute) -> f64 {
+    route.mean_ms * ended(route) as f64
+}
+
+fn seconds(ms: f64) -> String {
+    format!("{:.2} s", ms / 1e3)
+}
+
+/// Returns where the time of requests goes.
+fn parts(requests: &RequestSummary, route: &RequestRoute) -> Vec<String> {
+    let is_notable = |part: &f64| *part >= MIN_PERCENT;
+    let shown_part = |part: f64| percent(part / 100.0);
+    let off_cpu = route.cpu_percent.map(|cpu| 100.0 - cpu);
+    let off_cpu = off_cpu.filter(is_notable);
+    let off_cpu = off_cpu.map(|part| format!("{} is outside the CPU", shown_part(part)));
+    let calls = Some(route.calls_percent).filter(is_notable);
+    let calls = calls.map(|part| {
+        let sent = requests.routes.iter();
+        let sent = sent.filter(|call| call.caller.as_ref() == Some(&route.name));
+        let longest = sent.max_by(|a, b| total_ms(a).total_cmp(&total_ms(b)));
+        let name = longest.map_or_else(String::new, |call| format!(" ({})", shown(&call.name)));
+        format!(
+            "{} waits for requests that they send{name}",
+            shown_part(part)
+        )
+    });
+    let gc = Some(route.gc_percent).filter(is_notable);
+    let gc = gc.map(|part| format!("{} is pauses of garbage collections", shown_part(part)));
+    [off_cpu, calls, gc].into_iter().flatten().collect()
+}
