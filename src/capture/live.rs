@@ -10,6 +10,7 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::command::Command;
+use super::counting::Counting;
 use super::cpu_waits::CpuWaits;
 use super::disk_budget::{DiskBudget, DiskWatch, Stored};
 use super::engine::Engine;
@@ -27,7 +28,7 @@ use super::weight::Weight;
 use super::{MAX_TARGET_CHARS, process_limits, usage};
 use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
-use crate::trace::{Callers, CaptureInfo, Header, Notice, NoticeKind, Pid};
+use crate::trace::{Callers, CaptureInfo, CounterEvent, Header, Notice, NoticeKind, Pid};
 
 /// Maximum time that a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(1);
@@ -49,6 +50,8 @@ pub struct CaptureRequest {
     pub threads: bool,
     /// Part of a CPU that following the waits of threads may take, from 0 to 1. `None` if they are not followed.
     pub off_cpu: Option<f64>,
+    /// Events of the CPU and the kernel to count.
+    pub counters: Vec<CounterEvent>,
     /// Limit on the size of its files and of the trace.
     pub disk: DiskBudget,
     /// Searches debug files for unwind information.
@@ -121,6 +124,8 @@ pub fn run(
         session.attach(&header.info.target, || request.target.threads())?;
         engine.start(None)?;
     }
+    let cpus = session.cpu_ids();
+    let mut counting = Counting::start(&request.target, &request.counters, &cpus);
     if request.samples {
         session.start_sampling()?;
     }
@@ -135,6 +140,7 @@ pub fn run(
             let command = Command::spawn(words, signals)?;
             process_limits::raise_limits();
             engine.start(Some(command.pid()))?;
+            counting.set_command(command.pid());
             Some(command)
         }
         _ => None,
@@ -228,6 +234,8 @@ pub fn run(
     // The recorded data is worth more than a clean stop. Closing the events below ends sampling
     // too.
     let _ = session.stop();
+    let lacks_hardware = counting.lacks_hardware();
+    let (counters, counting) = counting.end();
     engine.end_recording();
     let ended = perf::now();
     let pressure = waits.end(&engine.processes());
@@ -256,7 +264,15 @@ pub fn run(
     }
     engine.tick(ended, session.malformed(), session.late());
     engine.reconcile(&session.lost());
-    notices.extend(session.notices());
+    // One notice is enough about counters that the machine lacks.
+    let is_known = |notice: &Notice| lacks_hardware && notice.kind == NoticeKind::NoHardwareCycles;
+    notices.extend(
+        session
+            .notices()
+            .into_iter()
+            .filter(|notice| !is_known(notice)),
+    );
+    notices.extend(counting);
     notices.extend(sample_rate.notice(started));
     notices.extend(engine.notices());
     let granted = session.granted();
@@ -268,6 +284,7 @@ pub fn run(
         collector_cpu_ms: usage::cpu_time().as_secs_f64() * 1e3,
         collector_peak_kib: usage::peak_memory_kib(),
         cpu_pressure: Some(pressure),
+        counters,
         ..header.info
     };
     let (spooled, machine) = engine.finish(ended);
@@ -331,6 +348,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
             callers: Callers::All,
             counts_time: None,
             cpu_pressure: None,
+            counters: None,
         },
         collector: std::process::id() as i32,
         boot_id: machine::boot_id(),

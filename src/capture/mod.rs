@@ -3,6 +3,7 @@
 mod code_names;
 mod command;
 mod conversion;
+mod counting;
 mod cpu_waits;
 mod disk_budget;
 mod doubtful_code;

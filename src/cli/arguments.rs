@@ -147,12 +147,18 @@ pub(super) struct CollectOptions {
     /// BYTES.
     #[arg(hide_short_help = true, long, value_name = "auto|fp|dwarf[,BYTES]", default_value = "auto", value_parser = call_graph)]
     pub(super) callgraph: CallGraph,
-    /// Sample CPU cycles instead of CPU time, if the CPU has the counter
+    /// Count instructions, cache and branch misses; sample CPU cycles, if the CPU has the counters
+    ///
+    /// Counts are per process that -pid, -name or a command names, or of the whole system. A machine without counters,
+    /// such as most virtual machines, gets a notice, and CPU time is sampled as always.
     #[arg(hide_short_help = true, long)]
     pub(super) hwevents: bool,
     /// Also follow where threads spend the time without a CPU: locks, sockets, files, sleep, ...
     #[arg(long, aliases = ["offcpu", "off-cpu", "wall"])]
     pub(super) threadtime: bool,
+    /// Count page faults, context switches and moves between CPUs
+    #[arg(hide_short_help = true, long)]
+    pub(super) system: bool,
     /// Set by `start`
     #[arg(long, hide = true)]
     pub(super) background: bool,

@@ -28,7 +28,7 @@ use crate::output::file::OutputError;
 use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf::{Clock, SamplingRequest};
 use crate::symbolize;
-use crate::trace::{Notice, NoticeKind, Pid};
+use crate::trace::{CounterEvent, Notice, NoticeKind, Pid};
 
 /// Name of the process of a background capture.
 const PROCESS_NAME: &CStr = c"perfcollect";
@@ -212,6 +212,9 @@ fn request(
     if options.hwevents {
         sampling.clock = Clock::Cycles;
     }
+    let hardware = options.hwevents.then_some(CounterEvent::HARDWARE);
+    let system = options.system.then_some(CounterEvent::SYSTEM);
+    let hardware = hardware.into_iter().flatten();
     CaptureRequest {
         target,
         sampling: match options.buffersize {
@@ -222,6 +225,7 @@ fn request(
         // `top` shows only what runs.
         threads: plan.samples && !options.summary_only,
         off_cpu: options.threadtime.then_some(OFF_CPU_SHARE),
+        counters: hardware.chain(system.into_iter().flatten()).collect(),
         disk,
         symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),
         limit: options.collectsec,

@@ -32,7 +32,7 @@ pub(super) struct ReportOptions {
     /// threads, modules, syscalls: CPU time by each. blocked: the stacks of all threads when the capture ended, and what they
     /// waited for. threadtime: where threads spent the time without a CPU (needs a capture with -threadtime). gc, jit, exceptions, contention (waits for locks), alloc (needs a
     /// capture with -gconly), thread-pool, requests (needs a capture with -requests). events: what .NET processes sent, by kind. event-losses: how much of it was
-    /// lost. quality: notices about the capture.
+    /// lost. counters: events that -hwevents and -system counted. quality: notices about the capture.
     #[arg(
         long,
         value_enum,

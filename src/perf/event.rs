@@ -76,7 +76,7 @@ impl Event {
             if !reports_ksymbols {
                 attr.set_ksymbol(0);
             }
-            match open(&mut attr, thread, cpu) {
+            match open(&mut attr, thread, cpu as i32, None) {
                 Err(Errno::INVAL) => {}
                 opened => {
                     return Ok(Self {
@@ -87,6 +87,22 @@ impl Event {
             }
         }
         Err(Errno::INVAL)
+    }
+
+    /// Takes the file of an event that only counts.
+    pub(super) fn counting(file: File) -> Self {
+        Self {
+            file,
+            counts_lost: false,
+        }
+    }
+
+    /// Reads the first three words of the event's `read_format`.
+    pub(super) fn read_words(&self) -> Option<[u64; 3]> {
+        let mut bytes = [0; 24];
+        let read = (&self.file).read(&mut bytes).ok()?;
+        let (words, _) = bytes.as_chunks::<8>();
+        (read == bytes.len()).then(|| std::array::from_fn(|i| u64::from_le_bytes(words[i])))
     }
 
     /// Reads the event's value, its enabled time and the number of its lost records.
@@ -157,11 +173,18 @@ impl AsFd for Event {
     }
 }
 
-fn open(attr: &mut sys::perf_event_attr, thread: i32, cpu: u32) -> Result<File, Errno> {
+/// Opens an event of a thread (-1: any) on a CPU (-1: any), in the group of another event.
+pub(super) fn open(
+    attr: &mut sys::perf_event_attr,
+    thread: i32,
+    cpu: i32,
+    group: Option<&Event>,
+) -> Result<File, Errno> {
+    let group = group.map_or(-1, |leader| leader.file.as_raw_fd());
     let flags = u64::from(sys::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` is a valid perf_event_attr of the size in its `size` field; the event only
     // writes to its own ring buffer.
-    let fd = unsafe { perf::perf_event_open(attr, thread, cpu as i32, -1, flags) };
+    let fd = unsafe { perf::perf_event_open(attr, thread, cpu, group, flags) };
     if fd < 0 {
         let error = io::Error::last_os_error();
         return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));

@@ -8,6 +8,7 @@
 mod call_graph;
 mod clock;
 mod copy_length;
+mod counter;
 mod cpu_events;
 mod cpu_hotplug;
 mod deferred;
@@ -33,6 +34,7 @@ mod thread_events;
 
 pub use call_graph::CallGraph;
 pub use clock::now;
+pub use counter::{Counter, CounterScope, CounterValue};
 pub use deferred::{CALLCHAIN_DEFERRED, DeferredChain, DeferredKey};
 pub use fallbacks::Scope;
 pub use granted::Granted;

@@ -203,11 +203,17 @@ NoticeKind::StackCopiesReduced,
         lost
     }
 
+    /// Returns the ids of the sampled CPUs.
+    #[must_use]
+    pub fn cpu_ids(&self) -> Vec<u32> {
+        let alive = self.cpus.iter().filter(|cpu| cpu.dead_since.is_none());
+        alive.map(|cpu| cpu.cpu.0).collect()
+    }
+
     /// Returns the number of sampled CPUs.
     #[must_use]
     pub fn cpus(&self) -> usize {
-        let alive = self.cpus.iter().filter(|cpu| cpu.dead_since.is_none());
-        alive.count()
+        self.cpu_ids().len()
     }
 
     /// Returns the sampling that the kernel granted.

@@ -181,6 +181,9 @@ impl Selection {
         if let Some(pressure) = &mut trace.info.cpu_pressure {
             keep_waits(pressure, &pids);
         }
+        if let Some(counters) = &mut trace.info.counters {
+            counters.keep(|pid| pids.contains(&pid));
+        }
         self.describe(&mut trace.info, &times);
     }
 
@@ -196,8 +199,9 @@ impl Selection {
             parts.push(format!("{:.3} s to {:.3} s", second(start), second(end)));
             info.start_unix_ns = info.start_unix_ns.saturating_add(start - info.start_ns);
             (info.start_ns, info.end_ns) = (start, end);
-            // They are waits of the whole capture.
+            // They are of the whole capture.
             info.cpu_pressure = None;
+            info.counters = None;
         }
         let process = self.process.iter().map(|name| format!("process {name}"));
         let thread = self.thread.iter().map(|name| format!("thread {name}"));

@@ -3,6 +3,7 @@
 mod blocked;
 mod callers;
 mod code_address;
+mod counters;
 mod cpu_pressure;
 mod distinct;
 mod doubts;
@@ -24,6 +25,8 @@ pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub use blocked::{Blocked, BlockedOn};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
+pub(crate) use counters::MAX_COUNTED;
+pub use counters::{CounterEvent, Counters, EventCount, ProcessCounters};
 pub use cpu_pressure::{CpuPressure, ProcessWaits};
 pub(crate) use distinct::Distinct;
 pub use doubts::{Doubt, DoubtfulCode, Doubts};
@@ -217,6 +220,9 @@ pub struct CaptureInfo {
     /// Waits for CPUs; `None` if perfcollect did not capture the trace, or was killed.
     #[serde(default)]
     pub cpu_pressure: Option<CpuPressure>,
+    /// Counted events; `None` if none were requested, or perfcollect was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Counters>,
 }
 
 impl CaptureInfo {

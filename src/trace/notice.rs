@@ -94,6 +94,8 @@ pub enum NoticeKind {
 
     /// Hardware cycles are not available.
     NoHardwareCycles,
+    /// Events of the CPU or the kernel were not counted. Subject: their names. Count: threads or processes.
+    CountersMissing,
     /// The kernel does not copy stacks.
     NoStackCopies,
     /// Only the threads of the target may be sampled.

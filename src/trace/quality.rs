@@ -366,12 +366,11 @@ pub struct Quality {
 }
 
 impl Quality {
-    /// Returns whether the trace lacks what was asked for: a part of the samples, their clock or their time.
+    /// Returns whether the trace lacks what was asked for: a part of the samples, or their time.
     #[must_use]
     pub fn is_poorer_than_asked(&self) -> bool {
-        use super::NoticeKind::{DiskSpace, NoHardwareCycles, SpoolFull};
-        let lacks =
-            |notice: &Notice| matches!(notice.kind, NoHardwareCycles | DiskSpace | SpoolFull);
+        use super::NoticeKind::{DiskSpace, SpoolFull};
+        let lacks = |notice: &Notice| matches!(notice.kind, DiskSpace | SpoolFull);
         self.losses.is_incomplete() || self.notices.iter().any(lacks)
     }
 }

@@ -4,6 +4,7 @@ pub mod archive;
 mod blocked;
 mod call_tree;
 mod code_rows;
+mod counters;
 mod diff;
 pub mod events;
 pub(crate) mod fitted;

@@ -48,7 +48,12 @@ impl More {
 
     /// Shows all findings.
     pub(super) fn findings(&self) -> String {
-        self.of(&["report", "-kind", "findings"])
+        self.table("findings")
+    }
+
+    /// Shows a table.
+    pub(super) fn table(&self, kind: &str) -> String {
+        self.of(&["report", "-kind", kind])
     }
 
     /// Downloads debug files and symbolizes the trace again.

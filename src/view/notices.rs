@@ -71,6 +71,7 @@ fn rank(kind: NoticeKind) -> u8 {
         | Kind::NoCallers => 1,
         Kind::CommandStillRuns
         | Kind::NoHardwareCycles
+        | Kind::CountersMissing
         | Kind::RingBuffersReduced
         | Kind::SampleRateLowered
         | Kind::DebugFilesNotSearched

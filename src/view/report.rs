@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use super::call_tree::MAX_NAME_BYTES;
 use super::code_rows::{self, CodeRow};
 use super::more::More;
-use super::{count, notices, quality, requests, roles, screen};
+use super::{count, counters, notices, quality, requests, roles, screen};
 use crate::output::sanitize::{terminal, truncate};
 use crate::output::summary::{ModuleSummary, Summary};
 use crate::trace::{CaptureInfo, FunctionKind, NoticeKind};
@@ -66,6 +66,9 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     )?;
     if let Some(events) = quality::events(&summary.quality.events) {
         writeln!(out, "  events   {events}")?;
+    }
+    if let Some(counted) = counters::in_short(summary) {
+        writeln!(out, "  counted  {counted}")?;
     }
     for runtime in &summary.runtimes {
         if let Some(requests) = &runtime.requests {

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use super::fitted::{fitted, with_ellipsis};
 use super::more::More;
 use super::report::{no_findings, percent, short};
-use super::{code_rows, count, notices, quality, requests};
+use super::{code_rows, count, counters, notices, quality, requests};
 use crate::output::NameStyle;
 use crate::output::sanitize::{terminal, truncate_with_ellipsis};
 use crate::output::summary::{Finding, Summary};
@@ -74,6 +74,7 @@ pub fn print(
     let bold_rows = lines.len();
     lines.extend(processes(summary, width));
     lines.extend(requests::in_short(summary));
+    lines.extend(counted(summary, more, width));
     let mut end = ending(summary, more);
     end.extend((!saved.is_empty()).then(|| saved.to_owned()));
     // Paths and commands must be whole to be copied.
@@ -175,6 +176,18 @@ fn processes(summary: &Summary, width: usize) -> Vec<String> {
         }
     });
     rows.collect()
+}
+
+/// Returns the line about counted events, and the command that shows more.
+fn counted(summary: &Summary, more: Option<&More>, width: usize) -> Vec<String> {
+    let Some(counted) = counters::in_short(summary) else {
+        return Vec::new();
+    };
+    let options = whole_words(width).subsequent_indent(INDENT);
+    let text = format!("counted: {counted}");
+    let lines = textwrap::wrap(&text, options).into_iter();
+    let command = more.map(|more| COMMAND.to_owned() + &terminal(&more.table("counters")));
+    lines.map(Into::into).chain(command).collect()
 }
 
 /// Adds up rows with the same key. Returns the first row of each, with the samples and the number of

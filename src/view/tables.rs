@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::call_tree::TreeRow;
 use super::table::{Cell, Table, TableFormat};
-use super::{OpenTrace, Rows, ViewError, code_rows, report, roles, runtime_tables};
+use super::{OpenTrace, Rows, ViewError, code_rows, counters, report, roles, runtime_tables};
 use crate::output::sanitize::json_text;
 use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
 use crate::output::variant_name;
@@ -83,6 +83,8 @@ pub enum ReportKind {
     Events,
     /// Events received from each .NET process, and lost ones.
     EventLosses,
+    /// Counted events of the CPU and the kernel (`-hwevents`, `-system`).
+    Counters,
     /// Notices about the capture.
     Quality,
 }
@@ -131,6 +133,7 @@ pub fn print_table(
     let omitted = match table.rows.is_empty() {
         true if kind == ReportKind::Alloc => Some(NO_ALLOCATIONS.to_owned()),
         true if kind == ReportKind::Requests => Some(NO_REQUESTS.to_owned()),
+        true if kind == ReportKind::Counters => Some(counters::NOT_COUNTED.to_owned()),
         _ => omitted(trace, kind, rows.full).filter(|_| table.rows.len() == shown),
     };
     match omitted {
@@ -334,6 +337,7 @@ fn table(
             ];
             Table::new("event-losses", columns, rows)
         }
+        ReportKind::Counters => counters::table(summary),
         ReportKind::Quality => {
             let rows = summary.quality.notices.iter().map(|notice| {
                 let text = |text: &str| Cell::from(text);

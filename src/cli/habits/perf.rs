@@ -12,6 +12,25 @@ use crate::output::file;
 /// Events of `-e` that are CPU time, and those that are cycles.
 const CPU_TIME: [&str; 2] = ["cpu-clock", "task-clock"];
 const CYCLES: [&str; 2] = ["cycles", "cpu-cycles"];
+/// Events that are counted with it, and those that the kernel counts.
+const HARDWARE: [&str; 6] = [
+    "instructions",
+    "branches",
+    "branch-instructions",
+    "branch-misses",
+    "cache-references",
+    "cache-misses",
+];
+const SYSTEM: [&str; 8] = [
+    "page-faults",
+    "faults",
+    "minor-faults",
+    "major-faults",
+    "context-switches",
+    "cs",
+    "cpu-migrations",
+    "migrations",
+];
 /// Recording that perf reads by default.
 const PERF_DATA: &str = "perf.data";
 /// Words by which a report is recognized as one of perf.
@@ -210,6 +229,7 @@ pub(super) fn record(words: &[OsString]) -> Translated {
         );
     }
     let mut line = Line::new("collect");
+    let (mut hardware, mut system) = (false, false);
     for event in wanted.event.iter().flat_map(|events| events.split(',')) {
         let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
         if modifiers.contains('u') != modifiers.contains('k') {
@@ -218,13 +238,20 @@ pub(super) fn record(words: &[OsString]) -> Translated {
                  out what ran in the kernel, `-include` the rest"
             ));
         }
-        if CYCLES.contains(&name) {
-            line.word("-hwevents");
+        if CYCLES.contains(&name) || HARDWARE.contains(&name) {
+            hardware = true;
+        } else if SYSTEM.contains(&name) {
+            system = true;
         } else if !CPU_TIME.contains(&name) {
             return sentence(format!(
                 "-e {event}: perfcollect samples CPU time (cpu-clock), or cycles if the CPU counts them; record other \
                  events with perf, then `perfcollect convert perf.data`"
             ));
+        }
+    }
+    for (wanted, option) in [(hardware, "-hwevents"), (system, "-system")] {
+        if wanted {
+            line.word(option);
         }
     }
     line.option_if("-o", wanted.output.as_deref().map(without_suffix));

@@ -6,8 +6,8 @@ const NO_VARIABLES: &str = "no variables have to be set: perfcollect names the m
     `perfcollect collect NAME -pid PID` captures one";
 const NO_SWITCHES: &str = "the switches of threads are not recorded: `perfcollect collect NAME -threadtime -pid PID` shows \
     where they wait and for how long; `perf record -e sched:sched_switch -g` records each";
-const COUNTS: &str = "perfcollect samples, it does not count: `perf stat` counts; `perfcollect collect NAME -- COMMAND` \
-    shows where the CPU time goes";
+const COUNTS: &str = "`perfcollect collect NAME -hwevents -system -- COMMAND` counts, and shows where the CPU time \
+    goes; `perfcollect report NAME.trace.zip -kind counters` prints the counts";
 
 /// Commands and sentences about them.
 const COMMANDS: &[(&[&str], &str)] = &[
@@ -35,7 +35,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (
         &["list", "list-profiles"],
-        "what can be captured is in `perfcollect collect --help`: CPU time, or CPU cycles with -hwevents, and .NET events \
+        "what can be captured is in `perfcollect collect --help`: CPU time, counts with -hwevents and -system, and .NET events \
          by -profile, -events, -clrevents or -providers, each of which lists its names if one is wrong",
     ),
     (
@@ -67,10 +67,6 @@ const COMMANDS: &[(&[&str], &str)] = &[
 
 /// Options of captures and views, and sentences about them.
 const OPTIONS: &[(&[&str], &str)] = &[
-    (
-        &["system"],
-        "page faults and other software events are not sampled; the CPU time in page faults is in the summary",
-    ),
     (
         &["rawevents"],
         "LTTng tracepoints are not captured: .NET events are chosen by -events, -clrevents or -providers",
