@@ -6,7 +6,7 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use perfcollect::output::summary::Summary;
 use perfcollect::waits::{Reason, StackReport};
 use rustix::process::Signal;
 use support::{
-    Finished, Running, Runtime, Workload, compiled, run_perfcollect, start, wait_until, workloads,
-    zip,
+    Finished, Missing, Running, Runtime, Workload, compiled, run_perfcollect, start, wait_until,
+    workloads, zip,
 };
 use syscalls::Sysno;
 use tempfile::TempDir;
@@ -144,6 +144,74 @@ fn a_stopped_process_is_said_to_be_stopped() {
     let text = &traced.summary().findings[0].text;
     assert!(text.contains("is stopped"), "{text}");
     assert!(traced.screen.contains("kill -CONT"), "{}", traced.screen);
+}
+
+/// A control group that can be frozen, which ends with the test.
+struct Freezer {
+    group: PathBuf,
+    /// File that freezes it, and what that contains if it is frozen, and else.
+    file: &'static str,
+    words: [&'static str; 2],
+}
+
+impl Freezer {
+    fn new() -> Option<Self> {
+        let name = format!("perfcollect-test-{}", std::process::id());
+        let version_1 = ("freezer", "freezer.state", ["FROZEN", "THAWED"]);
+        let version_2 = ["unified", ""].map(|root| (root, "cgroup.freeze", ["1", "0"]));
+        let kinds = [version_1].into_iter().chain(version_2);
+        kinds.into_iter().find_map(|(root, file, words)| {
+            let group = Path::new("/sys/fs/cgroup").join(root).join(&name);
+            std::fs::create_dir(&group).ok()?;
+            let freezer = Self { group, file, words };
+            freezer.group.join(file).exists().then_some(freezer)
+        })
+    }
+
+    /// Freezes a process until the result is dropped: a frozen one cannot be killed.
+    fn freeze(&self, pid: u32) -> Frozen<'_> {
+        std::fs::write(self.group.join("cgroup.procs"), pid.to_string()).unwrap();
+        std::fs::write(self.group.join(self.file), self.words[0]).unwrap();
+        Frozen(self)
+    }
+}
+
+struct Frozen<'a>(&'a Freezer);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        let Freezer { group, file, words } = self.0;
+        let _ = std::fs::write(group.join(file), words[1]);
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        // The kernel may need a moment to remove the last task.
+        for _ in 0..100 {
+            match std::fs::remove_dir(&self.group) {
+                Ok(()) => return,
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+}
+
+/// Its threads are in any system call, and some kernels show that they wait uninterruptibly.
+#[test]
+fn a_frozen_process_is_said_to_be_stopped() {
+    need_capture!();
+    let Some(freezer) = Freezer::new() else {
+        return test_skip::skip(Missing::Writable("/sys/fs/cgroup"));
+    };
+    let target = sleeping();
+    let pid = target.pid();
+    let _frozen = freezer.freeze(pid);
+    let traced = Traced::of(pid);
+    let text = &traced.summary().findings[0].text;
+    assert!(text.contains("is stopped"), "{text}");
+    let notice = format!("process {pid} is frozen by its control group");
+    assert!(traced.screen.contains(&notice), "{}", traced.screen);
 }
 
 /// A capture and `stacks` find the same.

@@ -151,8 +151,8 @@ fn a_slower_function_is_named() {
 }
 
 #[test]
-#[ignore = "slow"]
-fn nine_of_ten_pairs_are_right() {
+#[ignore = "measures"]
+fn manual_nine_of_ten_pairs_are_right() {
     need_capture!();
     let right = right_answers(10, Duration::from_secs(3));
     assert!(right.iter().all(|right| *right >= 9), "{right:?}");

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::Target;
 use super::thread_waits::ThreadWaits;
-use crate::machine;
+use crate::machine::{self, ControlGroup};
 use crate::trace::{CpuPressure, Pid};
 
 /// Pressure of the CPUs (Documentation/accounting/psi.rst).
 const PRESSURE: &str = "/proc/pressure/cpu";
 /// Hierarchies of control groups: version 2, and the CPU controller of version 1.
-const HIERARCHIES: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"];
+const HIERARCHIES: [(&str, &str); 2] = [("", "/sys/fs/cgroup"), ("cpu", "/sys/fs/cgroup/cpu")];
 /// Maximum size of the files, in bytes.
 const MAX_BYTES: u64 = 1 << 16;
 /// Maximum number of processes whose groups are read, and of groups.
@@ -111,7 +111,7 @@ fn throttled(stat: &Path) -> Throttled {
 fn group_name(stat: &Path) -> String {
     let group = stat.parent().unwrap_or(stat);
     let mut roots = HIERARCHIES.iter().rev();
-    let name = roots.find_map(|root| group.strip_prefix(root).ok());
+    let name = roots.find_map(|(_, root)| group.strip_prefix(root).ok());
     name.unwrap_or(group).to_string_lossy().into_owned()
 }
 
@@ -138,21 +138,11 @@ fn value(stat: &str, key: &str) -> Option<u64> {
 /// Returns the statistics of the control groups that limit the CPU time of a process: its own and
 /// those around it.
 fn groups_of(pid: Pid) -> Vec<PathBuf> {
-    let groups = text(Path::new(&format!("/proc/{pid}/cgroup"))).unwrap_or_default();
-    let groups = groups.lines().filter_map(|line| {
-        let mut parts = line.splitn(3, ':');
-        let (number, controllers) = (parts.next()?, parts.next()?);
-        let hierarchy = match number {
-            "0" => HIERARCHIES[0],
-            _ if controllers.split(',').any(|name| name == "cpu") => HIERARCHIES[1],
-            _ => return None,
-        };
-        let inside = Path::new(parts.next()?.strip_prefix('/')?);
-        // Outside the control group namespace of perfcollect.
-        let is_inside = inside
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)));
-        is_inside.then_some((hierarchy, inside))
+    let groups = ControlGroup::of(pid);
+    let groups = groups.iter().filter_map(|group| {
+        let mut hierarchies = HIERARCHIES.iter();
+        let (_, root) = hierarchies.find(|(controller, _)| group.has_controller(controller))?;
+        Some((root, &group.path))
     });
     let files = groups.flat_map(|(hierarchy, inside)| {
         let around = inside.ancestors().filter(|group| *group != Path::new(""));

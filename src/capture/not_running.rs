@@ -14,6 +14,8 @@ const MAX_LISTED: usize = 5;
 pub enum NotRunning {
     /// A signal or a debugger stopped the process.
     Stopped(Pid),
+    /// A control group of the process is frozen.
+    Frozen(Pid),
     /// The .NET runtime is suspended at startup until a tool resumes it.
     Suspended(Pid),
 }
@@ -24,6 +26,8 @@ impl NotRunning {
     pub fn of(pid: Pid) -> Option<Self> {
         if machine::is_stopped(pid) {
             Some(Self::Stopped(pid))
+        } else if machine::is_frozen(pid) {
+            Some(Self::Frozen(pid))
         } else {
             let port = DiagnosticPort::find(pid).ok()?;
             port.is_suspended().then_some(Self::Suspended(pid))
@@ -35,6 +39,7 @@ impl NotRunning {
     pub fn remedy(self) -> String {
         match self {
             Self::Stopped(pid) => format!("`kill -CONT {pid}` resumes it, unless a debugger stopped it"),
+            Self::Frozen(_) => "resume it with what froze it: `docker unpause`, `systemctl thaw`".into(),
             Self::Suspended(_) => "resume it with a diagnostic tool; or start it without \
                                    DOTNET_DefaultDiagnosticPortSuspend, and with `nosuspend` in DOTNET_DiagnosticPorts"
                 .into(),
@@ -46,6 +51,7 @@ impl fmt::Display for NotRunning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped(pid) => write!(f, "process {pid} is stopped"),
+            Self::Frozen(pid) => write!(f, "process {pid} is frozen by its control group"),
             Self::Suspended(pid) => write!(
                 f,
                 "the .NET runtime of process {pid} waits at its start and has run no code"
@@ -63,7 +69,8 @@ pub(super) fn notices(pids: impl IntoIterator<Item = Pid>) -> impl Iterator<Item
             process.to_string(),
             process.remedy(),
         );
-        let (NotRunning::Stopped(pid) | NotRunning::Suspended(pid)) = process;
+        let (NotRunning::Stopped(pid) | NotRunning::Frozen(pid) | NotRunning::Suspended(pid)) =
+            process;
         notice.about(pid)
     })
 }

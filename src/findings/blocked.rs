@@ -160,15 +160,15 @@ fn waiting(
     let text = if threads == 0 {
         return None;
     } else if process.stopped == threads {
-        let place = groups.clone().find(|group| group.reason == STOPPED);
+        let first = groups.clone().find(|group| group.reason == STOPPED);
+        let place = first.map_or_else(String::new, place_of);
+        let part = first.map_or(0, |group| group.threads);
         let all = match threads {
             1 => String::new(),
-            threads => format!(", all {threads} threads"),
+            threads if part == threads || place.is_empty() => format!(", all {threads} threads"),
+            threads => format!(", all {threads} threads: {part} of them"),
         };
-        format!(
-            "{name} is stopped{all}{}",
-            place.map_or_else(String::new, place_of)
-        )
+        format!("{name} is stopped{all}{place}")
     } else {
         let used = used_cpus(scene, process.pid);
         let is_busy = used >= max_cpus(scene, process.pid) || !used.is_finite();

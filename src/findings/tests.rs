@@ -424,7 +424,7 @@ fn a_stopped_process_is_one_finding() {
     (stopped.processes[0].samples, stopped.processes[0].cpu_ms) = (250, 250.0);
     assert_eq!(
         text(&stopped),
-        "Shop (pid 7) is stopped, all 9 threads in Shop.stopped"
+        "Shop (pid 7) is stopped, all 9 threads: 5 of them in Shop.stopped"
     );
 }
 

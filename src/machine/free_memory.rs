@@ -1,12 +1,9 @@
 //! Memory that a process may still allocate, limited by the system and by its control groups.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
-use super::proc_fs::read;
+use super::control_groups::{ControlGroup, read_string};
 use crate::trace::Pid;
-
-/// Maximum bytes read from a file with memory limits or statistics.
-const MAX_FILE_BYTES: u64 = 1 << 16;
 
 /// File and field names of the memory controller in one version of control groups.
 struct Version {
@@ -39,27 +36,20 @@ const VERSIONS: [Version; 2] = [
 /// Returns the bytes that a process may still allocate, or `None` if no limit can be read.
 #[must_use]
 pub fn free_memory(pid: Pid) -> Option<u64> {
-    let groups = read_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let in_groups = groups.lines().filter_map(free_in_groups);
+    let groups = ControlGroup::of(pid);
+    let in_groups = groups.iter().filter_map(free_in_groups);
     let meminfo = read_string("/proc/meminfo".into());
     let in_system =
         meminfo.and_then(|meminfo| parse_field(&meminfo, "MemAvailable:")?.checked_mul(1024));
     in_groups.chain(in_system).min()
 }
 
-/// Returns the bytes left in the groups of a line `ID:CONTROLLERS:/PATH` and in all their parents.
-fn free_in_groups(line: &str) -> Option<u64> {
-    let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-    let path = Path::new(path.strip_prefix('/')?);
-    // The path of a group outside the current cgroup namespace starts with `..`.
-    let is_normal = |part| matches!(part, Component::Normal(_));
-    if !path.components().all(is_normal) {
-        return None;
-    }
-    let has_controller =
-        |version: &&Version| controllers.split(',').any(|c| c == version.controller);
+/// Returns the bytes left in a group and in all its parents.
+fn free_in_groups(group: &ControlGroup) -> Option<u64> {
+    let has_controller = |version: &&Version| group.has_controller(version.controller);
     let version = VERSIONS.iter().find(has_controller)?;
-    let groups = path
+    let groups = group
+        .path
         .ancestors()
         .map(|group| Path::new(version.root).join(group));
     groups
@@ -68,7 +58,7 @@ fn free_in_groups(line: &str) -> Option<u64> {
 }
 
 fn free_in_group(version: &Version, group: &Path) -> Option<u64> {
-    let file = |name: &str| read_string(PathBuf::from(group).join(name).display().to_string());
+    let file = |name: &str| read_string(group.join(name).display().to_string());
     // A group without a limit contains `max`, which does not parse.
     let limit: u64 = file(version.limit)?.trim().parse().ok()?;
     let usage: u64 = file(version.usage)?.trim().parse().ok()?;
@@ -79,10 +69,6 @@ fn free_in_group(version: &Version, group: &Path) -> Option<u64> {
 fn parse_field(content: &str, name: &str) -> Option<u64> {
     let line = content.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
-}
-
-fn read_string(path: String) -> Option<String> {
-    String::from_utf8(read(path, MAX_FILE_BYTES).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -100,9 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn ignores_groups_outside_namespace() {
-        assert_eq!(free_in_groups("0::/../../etc"), None);
-        assert_eq!(free_in_groups("3:cpu,cpuacct:/"), None);
-        assert_eq!(free_in_groups("nonsense"), None);
+    fn other_controllers_do_not_limit_memory() {
+        let group = ControlGroup::parse("3:cpu,cpuacct:/").unwrap();
+        assert_eq!(free_in_groups(&group), None);
     }
 }

@@ -16,6 +16,7 @@ use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid, lacks_descrip
 mod capabilities;
 mod containers;
 mod content;
+mod control_groups;
 mod descriptors;
 mod executable_mappings;
 mod file;
@@ -39,6 +40,7 @@ mod thread_state;
 
 pub use capabilities::drop_capabilities;
 pub use content::Content;
+pub use control_groups::{ControlGroup, is_frozen};
 pub use descriptors::Descriptors;
 pub use executable_mappings::{AddressSpace, Backing, Mapping, Maps};
 pub use file::{CodeFile, FileTable};

@@ -299,7 +299,7 @@ impl Form {
             _ => format!(" of {}", group.pid),
         };
         let words = group.reason.words(threads.len());
-        let owner = match owner(group) {
+        let owner = match owner(group).filter(|_| group.reason == Reason::Lock) {
             None | Some((None, None)) => String::new(),
             Some((None, Some(foreign))) => {
                 format!(" that {foreign} has, which is no thread of this process")

@@ -41,7 +41,7 @@ pub enum Reason {
     Signal,
     /// It waits for something else.
     Other,
-    /// A signal or a debugger has stopped it.
+    /// A signal, a debugger or its control group has stopped it.
     Stopped,
     /// It has ended; other threads of its process have not.
     Ended,

@@ -62,7 +62,7 @@ pub enum Activity {
     Runs,
     /// It waits.
     Waits(Wait),
-    /// It is stopped, by a signal or a debugger.
+    /// It is stopped, by a signal, a debugger or its control group.
     Stopped,
     /// Its main thread has ended, while others run.
     Ended,
@@ -323,6 +323,7 @@ impl Threads<'_> {
             (_, Err(NotBlocked::NoUserCode)) => Activity::Waits(Wait::default()),
             (_, Err(NotBlocked::Unreadable(error))) => Activity::Unreadable(error.to_string()),
             (SchedulerState::Stopped, Ok(_)) => Activity::Stopped,
+            (_, Ok(_)) if process.is_frozen => Activity::Stopped,
             (_, Ok(Read { blocked, .. })) => {
                 let memory = process.memory.as_ref();
                 // Their system calls have other numbers.

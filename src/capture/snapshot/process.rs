@@ -54,6 +54,8 @@ pub(in crate::capture) struct Process {
     threads: FxHashMap<Tid, Tid>,
     pub(super) namespace_tids: FxHashMap<Tid, Tid>,
     is_dotnet: bool,
+    /// Whether a control group of it is frozen.
+    pub(super) is_frozen: bool,
     pub(super) memory: Option<PrivateMemory>,
     stacks: Stacks,
     pub(super) descriptors: Descriptors,
@@ -79,6 +81,7 @@ impl Process {
         let threads = new_namespace_threads(pid, &FxHashMap::default());
         Self {
             is_dotnet,
+            is_frozen: machine::is_frozen(pid),
             namespace_tids: threads.iter().map(|&(id, tid)| (tid, id)).collect(),
             threads: threads.into_iter().collect(),
             ..Self::of_stacks(pid, reader)
@@ -90,6 +93,7 @@ impl Process {
         Self {
             pid,
             is_dotnet: false,
+            is_frozen: false,
             namespace_tids: FxHashMap::default(),
             threads: FxHashMap::default(),
             memory: PrivateMemory::open(reader),

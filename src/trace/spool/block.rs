@@ -11,6 +11,8 @@ use crate::bytes::fill;
 const MAGIC: [u8; 4] = *b"PCS6";
 /// Oldest readable version. It has no row 16 (forget).
 const OLDEST_VERSION: u8 = b'2';
+/// Oldest version whose checksum covers the magic bytes.
+const CHECKED_VERSION: u8 = b'6';
 /// Length of a block's header.
 pub(super) const HEADER_BYTES: usize = 20;
 /// Maximum length of the unpacked rows of a block.
@@ -73,12 +75,15 @@ pub(super) fn pack(sequence: u32, rows: &[u8], out: &mut Vec<u8>) {
     let numbers = [sequence, rows.len() as u32, stored as u32].map(u32::to_le_bytes);
     out[start..start + 4].copy_from_slice(&MAGIC);
     out[start + 4..start + 16].copy_from_slice(numbers.as_flattened());
-    let crc = checksum(numbers.as_flattened(), &out[body..]);
+    let crc = checksum(&MAGIC, numbers.as_flattened(), &out[body..]);
     out[start + 16..body].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn checksum(numbers: &[u8], stored: &[u8]) -> u32 {
+fn checksum(magic: &[u8], numbers: &[u8], stored: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
+    if magic[3] >= CHECKED_VERSION {
+        crc.update(magic);
+    }
     crc.update(numbers);
     crc.update(stored);
     crc.finalize()
@@ -135,7 +140,7 @@ impl<R: Read> Blocks<R> {
         if fill(&mut self.input, &mut self.stored)? < self.stored.len() {
             return Err(BlockError::Truncated);
         }
-        if checksum(&rest[..12], &self.stored) != crc {
+        if checksum(magic, &rest[..12], &self.stored) != crc {
             return Err(BlockError::Checksum(sequence));
         }
         self.raw.resize(raw as usize, 0);

@@ -8,7 +8,7 @@
 //! block  = "PCS6" sequence raw_len stored_len crc stored
 //!          u32 little endian each; sequence starts at 0; raw_len <= 256 KiB;
 //!          stored is LZ4, or the rows themselves if stored_len = raw_len;
-//!          crc (CRC-32) covers sequence, raw_len, stored_len and `stored`
+//!          crc (CRC-32) covers all of the block before it and `stored`
 //! rows   = (kind row)*                          never split between blocks;
 //!          integers are LEB128, strings have a length
 //!
@@ -40,7 +40,7 @@
 //!                     and the row before of this kind
 //! ```
 //!
-//! Version PCS5 has no blocked rows and frames, PCS4 also no row 18, PCS3 also no row 17, PCS2 also no row 16. The
+//! Version PCS5 has no blocked rows and frames, and its crc does not cover the version; PCS4 also no row 18, PCS3 also no row 17, PCS2 also no row 16. The
 //! reader accepts all.
 //!
 //! Files, processes, threads, frames and nodes have ids in the order of their rows. Each row
