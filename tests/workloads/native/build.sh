@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the native workload into a directory in three variants: native-fp with frame pointers,
 # native-nofp without, native-stripped without frame pointers, symbols and DWARF. Each has a
-# separate libwork.so beside it. Also builds lives and the two libraries that it loads.
+# separate libwork.so beside it. Also builds lives and the two libraries that it loads, and pingpong.
 # usage: build.sh DIRECTORY
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -28,3 +28,5 @@ mkdir -p "$out/lives"
 for name in first second; do
     "$cc" "${flags[@]}" -shared -fPIC -DOUTER=${name}_outer -DINNER=${name}_inner plugin.c -o "$out/lives/$name.so"
 done
+mkdir -p "$out/pingpong"
+"$cc" "${flags[@]}" pingpong.c -o "$out/pingpong/pingpong" -pthread
