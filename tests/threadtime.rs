@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use perfcollect::output::summary::{Summary, ThreadTime};
+use perfcollect::output::summary::{PlaceTime, Summary, ThreadTime};
 use support::{
     Finished, Runtime, Workload, compiled, perfview_json, run_perfcollect, workloads, zip,
 };
@@ -157,6 +157,7 @@ fn perfview_shows_the_same_times() {
         let Some(shown) = perfview_json("threadtime", &traced.path(file), &[]) else {
             return;
         };
+        assert_eq!(shown["negativeSamples"], 0, "{file}");
         let processes = shown["processes"].as_array().unwrap().iter();
         let threads = processes.flat_map(|process| process["threads"].as_array().unwrap());
         let blocked: BTreeMap<i64, f64> = threads
@@ -251,8 +252,10 @@ fn locks_of_dotnet_are_reasons() {
     let finding = findings
         .iter()
         .find(|finding| finding.rule == "thread-time");
-    assert!(
-        finding.unwrap().text.contains("for locks in"),
-        "{findings:?}"
-    );
+    // Most of the time, as it is a second or more on each of several threads.
+    let (start, _) = finding.unwrap().text.split_once(',').unwrap();
+    assert!(start.contains("for locks in"), "{findings:?}");
+    // The threads of the runtime have no work, but for the moment until their first stack is known.
+    let runtime = |place: &&PlaceTime| ["io", "pipe"].contains(&&*place.reason) && place.ms > 100.0;
+    assert_eq!(times.places.iter().find(runtime), None);
 }

@@ -375,6 +375,12 @@ impl<'a, W: Write> Engine<'a, W> {
         let (thread, process) = self.walker.machine.sampled(tick.pid, tick.tid);
         let place = tick.found.as_ref();
         let place = place.map(|found| self.place(tick, process, found));
+        if let (Some(new), Some(known)) = (&place, self.timeline.place_mut(tick.tid))
+            && new.stack_hash == known.stack_hash
+            && known.truncation.is_some()
+        {
+            *known = new.clone();
+        }
         let waits = self.timeline.tick(tick, place);
         for wait in waits {
             let Wait {
@@ -413,7 +419,8 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
-    /// Returns where a thread waits. Its stack is walked only if it differs from that of the last look.
+    /// Returns where a thread waits. Its stack is walked only if it differs from that of the last look, or
+    /// if that one was incomplete: code may have been analyzed since.
     fn place(&mut self, tick: &Tick, process: ProcessId, found: &Found) -> Place {
         let Some(read) = &found.read else {
             return Place {
@@ -427,6 +434,7 @@ impl<'a, W: Write> Engine<'a, W> {
         let stack_hash = FxBuildHasher.hash_one((sp, ip, &read.stack));
         if let Some(known) = self.timeline.place(tick.tid)
             && known.stack_hash == stack_hash
+            && known.truncation != Some(Truncation::UnwindFailed)
         {
             let callers = Rc::clone(&known.callers);
             return Place {

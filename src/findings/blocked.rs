@@ -23,6 +23,8 @@ const IDLE: &str = "idle";
 const CHILD: &str = "child";
 const ENDED: &str = "ended";
 const STOPPED: &str = "stopped";
+/// Rule of deadlocks.
+pub(super) const DEADLOCK: &str = "deadlock";
 /// Command that shows the stacks.
 const STACKS: [&str; 4] = ["report", TRACE, "-kind", "blocked"];
 
@@ -64,7 +66,7 @@ fn deadlocks(blocked: &BlockedSummary) -> impl Iterator<Item = Finding> {
         };
         // Others wait for the same locks.
         let stopped = process_of(blocked, deadlock.pid).map_or(0, |process| process.locked);
-        Finding::new("deadlock", format!("deadlock in {name}: {what}{place}"))
+        Finding::new(DEADLOCK, format!("deadlock in {name}: {what}{place}"))
             .about(deadlock.pid, name_of(blocked, deadlock.pid))
             .from("blocked.deadlocks")
             .figure("threads", deadlock.threads as f64)

@@ -50,12 +50,17 @@ const RULES: [Rule; 14] = [
     doubt::find,
 ];
 
-/// Returns the findings about a trace, most costly first.
+/// Returns the findings about a trace, most costly first. A deadlock precedes all: it never ends, and other
+/// threads wait because of it.
 #[must_use]
 pub fn find(summary: &Summary) -> Vec<Finding> {
     let scene = Scene::new(summary);
     let mut all: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&scene)).collect();
-    all.sort_by(|a, b| b.cost_cpus.total_cmp(&a.cost_cpus));
+    all.sort_by(|a, b| {
+        let is_deadlock = |finding: &Finding| finding.rule == blocked::DEADLOCK;
+        let order = is_deadlock(b).cmp(&is_deadlock(a));
+        order.then_with(|| b.cost_cpus.total_cmp(&a.cost_cpus))
+    });
     let mut all = without_repetition(all);
     all.truncate(MAX_FINDINGS);
     all

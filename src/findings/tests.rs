@@ -1,8 +1,8 @@
 use super::*;
 use crate::output::summary::{
-    BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, LockRow, ProcessSummary,
+    BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, LockRow, PlaceTime, ProcessSummary,
     ProgramSummary, RequestCounts, RequestDirection, RequestRoute, RequestSummary, RuntimeSummary,
-    Share, Work, WorkKind, WorkMethod,
+    Share, ThreadTime, Work, WorkKind, WorkMethod,
 };
 use crate::trace::{CpuPressure, ProcessWaits, Trace};
 
@@ -521,6 +521,21 @@ fn a_deadlock_costs_all_threads_that_wait_for_a_lock() {
     };
     let text = "deadlock in Shop (pid 7): 2 threads wait for each other's locks, in Shop.Order";
     assert_eq!((&*deadlock.text, deadlock.cost_cpus), (text, 6.0));
+    // It is first, although all threads together wait for longer elsewhere.
+    let place = PlaceTime {
+        pid: 7,
+        reason: "task".into(),
+        ms: 80_000.0,
+        ..PlaceTime::default()
+    };
+    summary.thread_time = Some(ThreadTime {
+        places: vec![place],
+        ..ThreadTime::default()
+    });
+    let found = find(&summary);
+    let rules: Vec<_> = found.iter().map(|found| &*found.rule).collect();
+    assert_eq!(rules, ["deadlock", "thread-time"]);
+    assert!(found[0].cost_cpus < found[1].cost_cpus);
 }
 
 /// Requests of a direction: how many started, how many of these have not ended, and the 99th percentile.

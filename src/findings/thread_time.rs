@@ -1,6 +1,7 @@
 //! Where threads spend the time without a CPU.
 
 use super::scene::{Scene, process_name, short_method};
+use crate::output::duration::duration;
 use crate::output::summary::{Finding, PlaceTime, TRACE};
 
 /// Waiting threads on average below which it is not remarkable.
@@ -64,7 +65,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
 
 /// Returns how long threads waited at a place, for what and where.
 fn described(place: &PlaceTime) -> String {
-    let seconds = place.ms / 1e3;
+    let time = duration(place.ms / 1e3);
     let what = match &*place.reason {
         "ready" | "preempted" => "for a CPU",
         "lock" => "for locks",
@@ -83,7 +84,7 @@ fn described(place: &PlaceTime) -> String {
         _ => "in the kernel",
     };
     match &*place.method {
-        "" => format!("{seconds:.1} s {what}"),
-        method => format!("{seconds:.1} s {what} in {}", short_method(method)),
+        "" => format!("{time} {what}"),
+        method => format!("{time} {what} in {}", short_method(method)),
     }
 }

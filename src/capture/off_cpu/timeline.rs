@@ -71,6 +71,11 @@ impl<P: Clone> Timeline<P> {
         self.threads.get(&tid)?.place.as_ref()
     }
 
+    /// Returns the same place, to be replaced by what is known better of it.
+    pub(in crate::capture) fn place_mut(&mut self, tid: Tid) -> Option<&mut P> {
+        self.threads.get_mut(&tid)?.place.as_mut()
+    }
+
     /// Adds a tick, with the place where the thread waits. Returns the times since the tick before, in
     /// order; a time of zero length is left out.
     pub(in crate::capture) fn tick(&mut self, tick: &Tick, place: Option<P>) -> Vec<Wait<P>> {

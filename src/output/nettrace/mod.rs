@@ -53,12 +53,11 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         while let Some(event) = events.next_if(|event| event.time <= next) {
             writer.event(&event)?;
         }
-        if let Some(wait) = waits.next_if(|wait| wait.time < of_sample) {
+        // A time that ends at a sample precedes it: PerfView would compute a negative CPU time.
+        if let Some(wait) = waits.next_if(|wait| wait.time <= of_sample) {
             writer.wait(&wait)?;
         } else if let Some(sample) = samples.next() {
             writer.sample(&sample)?;
-        } else if let Some(wait) = waits.next() {
-            writer.wait(&wait)?;
         } else {
             break;
         }

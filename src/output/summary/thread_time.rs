@@ -10,6 +10,8 @@ use crate::output::label;
 use crate::output::own_code::OwnCode;
 use crate::trace::{FrameId, FunctionId, FunctionKind, Sample, StackId, ThreadId, Trace};
 
+/// Parts of the capture: a place in which all threads together were for less is only counted.
+const MIN_PART: u64 = 1000;
 /// Maximum number of reasons of a thread.
 const MAX_REASONS: usize = 16;
 /// Maximum number of threads.
@@ -25,7 +27,8 @@ pub struct ThreadTime {
     pub reasons: Vec<ReasonTime>,
     /// The threads with most of it: at most 500.
     pub threads: Vec<ThreadTimeRow>,
-    /// The places with most of it: at most 50. What is idle is last.
+    /// The places with most of it: at most 50, and at least a thousandth of the length of the capture each.
+    /// What is idle is last.
     pub places: Vec<PlaceTime>,
     /// Number of all places.
     pub place_count: u64,
@@ -141,6 +144,8 @@ impl ThreadTime {
             (is_idle, Reverse(*ns), *pid, *place)
         });
         let place_count = places.len() as u64;
+        let least = trace.info.duration_ns() / MIN_PART;
+        places.retain(|(_, _, ns, _)| *ns >= least);
         places.truncate(TOP);
         let places = places.into_iter().map(|(pid, place, ns, threads)| {
             let (module, method) = match place.function {
