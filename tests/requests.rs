@@ -16,6 +16,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Times that the service takes for a request, in milliseconds.
 const WAIT: f64 = 60.0;
 const CALL: f64 = 80.0;
+const SLEEP: f64 = 50.0;
 
 /// The runtimes with ASP.NET Core, one of each version.
 fn web_runtimes() -> Result<Vec<Runtime>, Missing> {
@@ -70,11 +71,12 @@ fn requests_are_what_their_client_measures() {
         let (mut wait, mut call, mut burn) = (vec![], vec![], vec![]);
         // It has started, and has not ended, when the capture ends.
         let mut hanging = None;
-        let saved = captured_during(&["-pid", &pid, "-requests"], || {
+        let saved = captured_during(&["-pid", &pid, "-requests", "-threadtime"], || {
             // The session has started when an event of a request arrives, at the latest.
             wait = client.get((0..40).map(|id| format!("/wait/{WAIT}?token=secret{id}")));
             call = client.get((0..5).map(|_| format!("/call/{CALL}")));
             burn = client.get((0..10).map(|_| "/burn/100".to_owned()));
+            client.get((0..10).map(|_| format!("/sleep/{SLEEP}")));
             client.get((0..3).map(|id| format!("/fail/{id}")));
             hanging = Some(client.send("/hang"));
             client.get(["/last".to_owned()].into_iter());
@@ -98,6 +100,7 @@ fn requests_are_what_their_client_measures() {
         assert!(hang.unended_ms.is_some());
         expect_calls(requests, call.len());
         expect_cpu_time(&saved);
+        expect_waits(requests);
         expect_reports(&saved);
     }
 }
@@ -137,6 +140,18 @@ fn expect_cpu_time(saved: &Saved) {
     assert!(expected.contains(&cpu_ms), "{burned_ms} {burn:#?}");
     let wait = route(requests(saved), "GET /wait/{id}");
     assert!(wait.cpu_percent.unwrap() < burn.cpu_percent.unwrap());
+}
+
+/// A thread waits for the request that blocks it, and for none while a request awaits.
+#[track_caller]
+fn expect_waits(requests: &RequestSummary) {
+    let sleep = route(requests, "GET /sleep/{id}");
+    let waited = total_ms(sleep) * sleep.waiting_percent.unwrap() / 100.0;
+    let expected = SLEEP * sleep.counts.count as f64;
+    assert!((waited - expected).abs() < 0.1 * expected, "{sleep:#?}");
+    let wait = route(requests, "GET /wait/{id}");
+    // What is left is for a CPU.
+    assert!(wait.waiting_percent.unwrap() < 30.0, "{wait:#?}");
 }
 
 #[track_caller]

@@ -52,10 +52,15 @@ fn slow(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) -> 
         .figure("calls_percent", route.calls_percent)
         // Users wait, but neither a CPU nor a thread needs to be taken.
         .costing((total_ms(route) / 1e3 / scene.seconds).min(1.0));
-    Some(match route.cpu_percent {
-        Some(cpu) => finding.figure("cpu_percent", cpu),
+    let known = [
+        ("cpu_percent", route.cpu_percent),
+        ("waiting_percent", route.waiting_percent),
+    ];
+    let known = known.into_iter();
+    Some(known.fold(finding, |finding, (name, part)| match part {
+        Some(part) => finding.figure(name, part),
         None => finding,
-    })
+    }))
 }
 
 /// Returns the finding about the requests that have been open for longest.
@@ -116,6 +121,8 @@ fn parts(requests: &RequestSummary, route: &RequestRoute) -> Vec<String> {
     let off_cpu = route.cpu_percent.map(|cpu| 100.0 - cpu);
     let off_cpu = off_cpu.filter(is_notable);
     let off_cpu = off_cpu.map(|part| format!("{} is outside the CPU", shown_part(part)));
+    let waits = route.waiting_percent.filter(is_notable);
+    let waits = waits.map(|part| format!("{} is threads that wait", shown_part(part)));
     let calls = Some(route.calls_percent).filter(is_notable);
     let calls = calls.map(|part| {
         let sent = requests.routes.iter();
@@ -129,5 +136,5 @@ fn parts(requests: &RequestSummary, route: &RequestRoute) -> Vec<String> {
     });
     let gc = Some(route.gc_percent).filter(is_notable);
     let gc = gc.map(|part| format!("{} is pauses of garbage collections", shown_part(part)));
-    [off_cpu, calls, gc].into_iter().flatten().collect()
+    [off_cpu, waits, calls, gc].into_iter().flatten().collect()
 }

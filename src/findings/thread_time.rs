@@ -10,6 +10,9 @@ const MIN_WAITING: f64 = 0.05;
 const MAX_NAMED: usize = 3;
 /// Reasons for which a thread waits because it has no work, or is asked to wait.
 const HARMLESS: [&str; 3] = ["idle", "sleep", "stopped"];
+/// Reasons for which the entry point of a program waits for its end, and its names.
+const UNTIL_END: [&str; 4] = ["task", "event", "thread", "signal"];
+const ENTRY_POINTS: [&str; 4] = ["Main", "<Main>", "<Main>$", "main"];
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let Some(times) = &scene.summary.thread_time else {
@@ -26,11 +29,11 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let places = places.filter(|place| place.pid == pid && place.reason != "idle");
         let mut places: Vec<&PlaceTime> = places.collect();
         // What is worth a look first.
-        places.sort_by_key(|place| HARMLESS.contains(&&*place.reason));
+        places.sort_by_key(|place| is_harmless(place));
         let waiting = |place: &PlaceTime| place.ms / 1e3 / scene.seconds;
         let cost: f64 = places
             .iter()
-            .filter(|place| !HARMLESS.contains(&&*place.reason))
+            .filter(|place| !is_harmless(place))
             .map(|place| waiting(place))
             .sum();
         places.retain(|place| waiting(place) >= MIN_WAITING);
@@ -61,6 +64,14 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         )
     };
     pids.into_iter().filter_map(of_process).collect()
+}
+
+/// Returns whether the time at a place is as it should be: it costs nothing.
+fn is_harmless(place: &PlaceTime) -> bool {
+    let method = short_method(&place.method);
+    let name = method.rsplit('.').next().unwrap_or_default();
+    HARMLESS.contains(&&*place.reason)
+        || UNTIL_END.contains(&&*place.reason) && ENTRY_POINTS.contains(&name)
 }
 
 /// Returns how long threads waited at a place, for what and where.

@@ -17,7 +17,7 @@ use super::waits::Waits;
 use super::{CpuSample, RUNTIME, is_from_runtime};
 use crate::bytes::Bytes;
 use crate::nettrace::EventMetadata;
-use crate::trace::{FunctionId, Nanos, Pid, RuntimeEvent, Trace};
+use crate::trace::{FunctionId, IDLE, Nanos, Pid, RuntimeEvent, StackId, Trace, reason_of};
 
 /// Maximum number of processes: those with most events.
 pub(crate) const MAX_PROCESSES: usize = 100;
@@ -205,7 +205,8 @@ fn busiest(trace: &Trace) -> Vec<Pid> {
     busiest.map(|(pid, _)| pid).collect()
 }
 
-/// Adds the CPU time of the samples to the collections and requests.
+/// Adds the CPU time of the samples to the collections and requests, and the time without a CPU to the
+/// requests.
 fn charge(trace: &Trace, histories: &mut BTreeMap<Pid, RuntimeHistory>) {
     if !trace.info.counts_time() {
         return;
@@ -240,6 +241,24 @@ fn charge(trace: &Trace, histories: &mut BTreeMap<Pid, RuntimeHistory>) {
             history.requests.add_cpu_time(&sample);
         }
     }
+    for wait in trace.blocked.iter() {
+        if let Some(row) = threads[wait.thread.index()]
+            && !is_idle(trace, wait.stack)
+        {
+            let (_, history) = &mut counters[row];
+            let thread = trace.threads[wait.thread.index()].tid;
+            let start = Nanos(wait.time.0.saturating_sub(wait.weight.0));
+            history.requests.add_wait(thread, start, wait.time);
+        }
+    }
+}
+
+/// Returns whether a thread waits for work, and so for no request. When exactly it got some is not known.
+fn is_idle(trace: &Trace, stack: StackId) -> bool {
+    let leaf = trace.stacks.node(stack).map(|(_, leaf)| leaf);
+    let function = leaf.and_then(|leaf| trace.functions_leaf_first(leaf).next());
+    let name = function.and_then(|id| trace.functions[id.index()].name.as_deref());
+    name.is_some_and(|name| reason_of(name) == IDLE)
 }
 
 /// Returns the thread that owns the lock of a `ContentionStart` event, as the runtime identifies it.

@@ -48,6 +48,16 @@ impl BlockedOn {
     ];
 }
 
+/// Reason of a thread without a function of the user on its stack: it waits for work.
+pub const IDLE: &str = "idle";
+
+/// Returns the reason in the name of a leaf such as `[lock: futex]`.
+#[must_use]
+pub fn reason_of(leaf: &str) -> &str {
+    let leaf = leaf.trim_matches(['[', ']']);
+    leaf.split(':').next().unwrap_or(leaf)
+}
+
 impl Blocked {
     /// Returns its numbers in a spool: the kind, the system call, and what it is blocked on.
     pub(super) fn encoded(self) -> (u8, u16, u8) {
@@ -111,6 +121,14 @@ mod tests {
             assert_eq!(Blocked::decoded(kind, number, on), Some(place));
         }
         assert_eq!(Blocked::decoded(0, 0, 7), None);
+        let leaves = [
+            Blocked::Call(202, BlockedOn::Owner).label(IDLE),
+            Blocked::Fault.label(""),
+        ];
+        assert_eq!(
+            leaves.each_ref().map(|leaf| reason_of(leaf)),
+            [IDLE, "page fault"]
+        );
         assert_eq!(Blocked::decoded(6, 0, 0), None);
     }
 }

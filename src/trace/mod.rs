@@ -22,7 +22,7 @@ mod stack;
 mod throttle;
 
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
-pub use blocked::{Blocked, BlockedOn};
+pub use blocked::{Blocked, BlockedOn, IDLE, reason_of};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
 pub(crate) use counters::MAX_COUNTED;

@@ -130,10 +130,11 @@ fn print_routes(
     }
     writeln!(
         out,
-        "  p50 ms   p99 ms   max ms  count  CPU %   GC %  out %  requests, slowest first"
+        "  p50 ms   p99 ms   max ms  count  CPU % wait %   GC %  out %  slowest first"
     )?;
     for (route, indent) in rows.iter().take(top) {
-        let cpu = route.cpu_percent.map_or("-".to_owned(), whole);
+        let [cpu, waits] = [route.cpu_percent, route.waiting_percent]
+            .map(|part| part.map_or("-".to_owned(), whole));
         let has_ended = route.counts.count > route.counts.unended;
         let [p50, p99] = [route.p50_ms, route.p99_ms].map(|ms| match has_ended {
             true => format!("{ms:.1}"),
@@ -144,7 +145,7 @@ fn print_routes(
             None => format!("{:.1}", route.max_ms),
         };
         let line = format!(
-            "{p50:>8} {p99:>8} {max:>8} {:>6} {cpu:>6} {:>6} {:>6}  {indent}{}{}",
+            "{p50:>8} {p99:>8} {max:>8} {:>6} {cpu:>6} {waits:>6} {:>6} {:>6}  {indent}{}{}",
             route.counts.count,
             whole(route.gc_percent),
             whole(route.calls_percent),
@@ -188,19 +189,18 @@ fn print_slowest(
     }
     writeln!(
         out,
-        "\n    at s       ms   CPU ms    GC ms   out ms  slowest single requests"
+        "\n    at s       ms   CPU ms  wait ms    GC ms   out ms  slowest single requests"
     )?;
     for request in requests.slowest.iter().take(top) {
-        let cpu = request
-            .cpu_ms
-            .map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+        let [cpu, waits] = [request.cpu_ms, request.waiting_ms]
+            .map(|ms| ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")));
         let state = match (request.ended, request.failed) {
             (false, _) => " (not ended)",
             (_, true) => " (failed)",
             _ => "",
         };
         let line = format!(
-            "{:>8.3} {:>8.1} {cpu:>8} {:>8.1} {:>8.1}  {}{state}",
+            "{:>8.3} {:>8.1} {cpu:>8} {waits:>8} {:>8.1} {:>8.1}  {}{state}",
             request.start_ms / 1e3,
             request.ms,
             request.gc_ms,

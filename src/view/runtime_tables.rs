@@ -205,6 +205,7 @@ pub(super) fn requests(summary: &Summary) -> Table {
                 row.max_ms.into(),
                 number(row.unended_ms),
                 number(row.cpu_percent),
+                number(row.waiting_percent),
                 row.gc_percent.into(),
                 row.calls_percent.into(),
                 row.caller.as_deref().map_or(Cell::None, Cell::from),
@@ -225,6 +226,7 @@ pub(super) fn requests(summary: &Summary) -> Table {
         "max_ms",
         "unended_ms",
         "cpu_percent",
+        "waiting_percent",
         "gc_percent",
         "calls_percent",
         "caller",
@@ -248,6 +250,7 @@ pub(super) fn slowest_requests(summary: &Summary) -> Table {
                 row.start_ms.into(),
                 row.ms.into(),
                 row.cpu_ms.map_or(Cell::None, Cell::from),
+                row.waiting_ms.map_or(Cell::None, Cell::from),
                 row.gc_ms.into(),
                 row.calls_ms.into(),
                 state.into(),
@@ -256,7 +259,15 @@ pub(super) fn slowest_requests(summary: &Summary) -> Table {
         })
     });
     let columns = [
-        "pid", "start_ms", "ms", "cpu_ms", "gc_ms", "calls_ms", "state", "request",
+        "pid",
+        "start_ms",
+        "ms",
+        "cpu_ms",
+        "waiting_ms",
+        "gc_ms",
+        "calls_ms",
+        "state",
+        "request",
     ];
     Table::new("requests", columns, rows)
 }

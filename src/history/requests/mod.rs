@@ -51,6 +51,8 @@ pub(crate) struct Request {
     pub(crate) failed: bool,
     /// CPU time of threads that ran for it. Its other times belong here.
     pub(crate) cpu_ns: u64,
+    /// Time without a CPU of threads that ran for it.
+    pub(crate) waits_ns: u64,
     /// Time in which it waited for an outgoing request at least.
     pub(crate) calls_ns: u64,
 }
@@ -79,8 +81,9 @@ pub(crate) struct Requests {
     pub(crate) pauses: Pauses,
     /// Whether events report what threads run for.
     has_switches: bool,
-    /// Whether CPU time was counted.
+    /// Whether CPU time was counted, and time without a CPU.
     has_cpu_time: bool,
+    has_waits: bool,
     /// Number of requests that ended and had started before the events, or whose start is lost.
     pub(crate) unstarted: u64,
     /// Number of requests without a row: there were too many.
@@ -135,6 +138,19 @@ impl Requests {
         }
     }
 
+    /// Adds the time from `start` to `end` in which a thread had no CPU.
+    pub(super) fn add_wait(&mut self, thread: Tid, start: Nanos, end: Nanos) {
+        self.has_waits = true;
+        for (row, start, end) in self.spans.within(thread, start, end) {
+            let Some(request) = self.rows.get_mut(row as usize) else {
+                continue;
+            };
+            let (start, end) = (start.max(request.start), end.min(request.end));
+            let ns = end.0.saturating_sub(start.0);
+            request.waits_ns = request.waits_ns.saturating_add(ns);
+        }
+    }
+
     /// Returns whether events report what threads run for.
     pub(crate) fn has_switches(&self) -> bool {
         self.has_switches
@@ -147,9 +163,20 @@ impl Requests {
 
     /// Returns the CPU time of a request, if events report what threads run for, and not too many.
     pub(crate) fn cpu_ns(&self, request: &Request) -> Option<u64> {
+        self.knows_threads(request).then_some(request.cpu_ns)
+    }
+
+    /// Returns the time without a CPU of threads that ran for a request, if the capture followed that, events
+    /// report what threads run for, and not too many.
+    pub(crate) fn waits_ns(&self, request: &Request) -> Option<u64> {
+        let is_known = self.has_waits && self.knows_threads(request);
+        is_known.then_some(request.waits_ns)
+    }
+
+    fn knows_threads(&self, request: &Request) -> bool {
         let is_incoming = self.route(request).direction == Direction::Incoming;
         let is_known = self.has_switches && is_incoming;
-        (is_known && self.spans.are_known_until(request.end)).then_some(request.cpu_ns)
+        is_known && self.spans.are_known_until(request.end)
     }
 
     /// Returns the name of a request.
@@ -185,6 +212,7 @@ impl Requests {
             has_ended: false,
             failed: false,
             cpu_ns: 0,
+            waits_ns: 0,
             calls_ns: 0,
         });
         let caller = caller.map(|(id, _)| id);

@@ -170,6 +170,15 @@ fn cpu_time_is_that_of_threads_while_they_run_for_the_request() {
         requests.add_cpu_time(&sample(thread, time * 1000, 10));
     }
     assert_eq!(requests.cpu_ns(&requests.rows[0]), Some(30));
+    assert_eq!(requests.waits_ns(&requests.rows[0]), None);
+    for (thread, start, end) in [(1, 5, 12), (1, 18, 25), (2, 35, 50), (3, 10, 40)] {
+        let [start, end] = [start, end].map(|us| Nanos(us * 1000));
+        requests.add_wait(Tid(thread), start, end);
+    }
+    assert_eq!(
+        requests.waits_ns(&requests.rows[0]),
+        Some(2000 + 2000 + 5000)
+    );
 }
 
 #[test]
@@ -214,11 +223,13 @@ proptest! {
             let (provider, name) = kinds[at];
             take(&mut requests, (time / 1000, thread, provider, name, id, payload));
             requests.add_cpu_time(&sample(thread, time, 1));
+            requests.add_wait(Tid(thread), Nanos(time / 2), Nanos(time));
         }
         requests.finish(Nanos(0));
         for row in &requests.rows {
             prop_assert!(row.start <= row.end);
             requests.cpu_ns(row);
+            prop_assert!(requests.waits_ns(row).is_none_or(|_| row.start <= row.end));
             requests.pauses.within(row.start, row.end);
         }
     }

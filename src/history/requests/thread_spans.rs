@@ -81,6 +81,21 @@ impl ThreadSpans {
         (time <= span.end).then_some(span.request)
     }
 
+    /// Returns the requests for which a thread ran from one time to another, each with its start and end in
+    /// there.
+    pub(super) fn within(
+        &self,
+        thread: Tid,
+        start: Nanos,
+        end: Nanos,
+    ) -> impl Iterator<Item = (u32, Nanos, Nanos)> {
+        let spans = self.spans.get(&thread).map_or(&[][..], Vec::as_slice);
+        let first = spans.partition_point(|span| span.end <= start);
+        let spans = spans.iter().skip(first);
+        let spans = spans.take_while(move |span| span.start < end);
+        spans.map(move |span| (span.request, span.start.max(start), span.end.min(end)))
+    }
+
     /// Returns whether all spans until a time are known.
     pub(super) fn are_known_until(&self, time: Nanos) -> bool {
         self.full_at.is_none_or(|full_at| time <= full_at)
@@ -119,6 +134,15 @@ mod tests {
         let times = [10, 11, 20, 21, 30, 31].map(|time| at(1, time));
         assert_eq!(times, [None, Some(0), Some(0), Some(1), Some(1), None]);
         assert_eq!((at(2, 50), at(2, 51), at(3, 20)), (Some(0), None, None));
+        let within = |start, end| {
+            let within = spans.within(Tid(1), Nanos(start), Nanos(end));
+            within
+                .map(|(request, start, end)| (request, start.0, end.0))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(within(0, 50), [(0, 10, 20), (1, 20, 30)]);
+        assert_eq!(within(12, 20), [(0, 12, 20)]);
+        assert_eq!(within(30, 50), []);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::{TOP, kept, ms};
 use crate::output::label;
 use crate::output::own_code::OwnCode;
-use crate::trace::{FrameId, FunctionId, FunctionKind, Sample, StackId, ThreadId, Trace};
+use crate::trace::{
+    FrameId, FunctionId, FunctionKind, IDLE, Sample, StackId, ThreadId, Trace, reason_of,
+};
 
 /// Parts of the capture: a place in which all threads together were for less is only counted.
 const MIN_PART: u64 = 1000;
@@ -198,9 +200,6 @@ impl ThreadTime {
     }
 }
 
-/// Reason of a thread without a function of the user on its stack.
-const IDLE: &str = "idle";
-
 /// The function that represents a reason; `None` if a stack has none.
 type Reason = Option<FunctionId>;
 
@@ -251,8 +250,7 @@ fn first_frame(trace: &Trace, frame: FrameId, function: FunctionId) -> FrameId {
 /// Returns the reason in the name of a function such as `[lock: futex]`.
 fn reason(trace: &Trace, function: Reason) -> String {
     let name = function.and_then(|id| trace.functions[id.index()].name.as_deref());
-    let name = name.unwrap_or("[blocked]").trim_matches(['[', ']']);
-    kept(name.split(':').next().unwrap_or(name))
+    kept(reason_of(name.unwrap_or("[blocked]")))
 }
 
 /// Returns the times by reason, the longest first. Several system calls may have the same.

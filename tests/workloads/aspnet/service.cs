@@ -1,6 +1,7 @@
 // A service of ASP.NET Core whose requests take known times. Ends when its standard input does.
 //   /wait/MS  waits without a thread     /call/MS  requests /wait/MS of itself     /fail/N  throws
 //   /burn/MS  keeps a CPU busy, on several threads in turn                         /hang    never ends
+//   /sleep/MS blocks its thread
 using System;
 using System.Diagnostics;
 using System.Net.Http;
@@ -41,6 +42,9 @@ static class Program
                 break;
             case "call":
                 await Client.GetStringAsync(string.Format("{0}/wait/{1}?token=secret", url, number));
+                break;
+            case "sleep":
+                Thread.Sleep(number);
                 break;
             case "fail":
                 throw new InvalidOperationException("a test");

@@ -91,6 +91,8 @@ pub struct RequestRoute {
     pub unended_ms: Option<f64>,
     /// CPU time of threads that ran for them, in percent of their time; `None` if it is unknown.
     pub cpu_percent: Option<f64>,
+    /// Time without a CPU of threads that ran for them, in percent of their time; `None` if it is unknown.
+    pub waiting_percent: Option<f64>,
     /// Pauses of garbage collections, in percent of their time.
     pub gc_percent: f64,
     /// Time in which they had an outgoing request, in percent of their time.
@@ -113,6 +115,8 @@ pub struct SlowRequest {
     pub failed: bool,
     /// CPU time of threads that ran for it; `None` if it is unknown.
     pub cpu_ms: Option<f64>,
+    /// Time without a CPU of threads that ran for it; `None` if it is unknown.
+    pub waiting_ms: Option<f64>,
     /// Pauses of garbage collections meanwhile.
     pub gc_ms: f64,
     /// Time in which it had an outgoing request.
@@ -199,6 +203,11 @@ impl Times<'_> {
         cpu.filter(|_| self.has_cpu)
     }
 
+    fn waits_ns(&self, row: &Request) -> Option<u64> {
+        let waits = self.requests.waits_ns(row);
+        waits.filter(|_| self.has_cpu)
+    }
+
     fn gc_ns(&self, row: &Request) -> u64 {
         self.requests.pauses.within(row.start, row.end)
     }
@@ -253,8 +262,13 @@ fn route(context: &Context<'_>, times: &Times<'_>, rows: &[&Request]) -> Option<
         let parts = ended.iter().map(|row| part(row));
         percent_of_total(parts.fold(0, u64::saturating_add))
     };
-    let cpu: Option<Vec<u64>> = ended.iter().map(|row| times.cpu_ns(row)).collect();
-    let cpu = cpu.filter(|cpu| !cpu.is_empty());
+    let percent_of_known = |part: &dyn Fn(&Request) -> Option<u64>| {
+        let parts: Option<Vec<u64>> = ended.iter().map(|row| part(row)).collect();
+        let parts = parts.filter(|parts| !parts.is_empty())?;
+        Some(percent_of_total(
+            parts.into_iter().fold(0, u64::saturating_add),
+        ))
+    };
     let unended = rows.iter().filter(|row| !row.has_ended);
     Some(RequestRoute {
         direction: match route.direction {
@@ -270,7 +284,8 @@ fn route(context: &Context<'_>, times: &Times<'_>, rows: &[&Request]) -> Option<
         p99_ms: percentile(&durations, 99),
         max_ms: percentile(&durations, 100),
         unended_ms: unended.map(|row| ms(ns(row))).reduce(f64::max),
-        cpu_percent: cpu.map(|cpu| percent_of_total(cpu.into_iter().fold(0, u64::saturating_add))),
+        cpu_percent: percent_of_known(&|row| times.cpu_ns(row)),
+        waiting_percent: percent_of_known(&|row| times.waits_ns(row)),
         gc_percent: sum(&|row| times.gc_ns(row)),
         calls_percent: sum(&|row| row.calls_ns),
     })
@@ -297,6 +312,7 @@ fn slowest(context: &Context<'_>, times: &Times<'_>) -> Vec<SlowRequest> {
         ended: row.has_ended,
         failed: row.failed,
         cpu_ms: times.cpu_ns(row).map(ms),
+        waiting_ms: times.waits_ns(row).map(ms),
         gc_ms: ms(times.gc_ns(row)),
         calls_ms: ms(row.calls_ns),
     })
