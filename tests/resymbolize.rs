@@ -400,7 +400,7 @@ fn keeps_files_of_others() {
         (
             "late.flamegraph.svg",
             drawing,
-            "it is not the flame graph of the trace; the new one is flamegraph.svg in the trace",
+            "it is not the flame graph of the trace; the new one is in the trace",
         ),
     ] {
         recording.convert("late", &["-force"]);

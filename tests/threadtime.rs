@@ -199,6 +199,12 @@ fn commands_keep_and_select_the_times() {
     assert_eq!(again.thread_time.as_ref(), Some(&times));
     let stacks = |name| traced.entry(name, "blocked.folded");
     assert_eq!(stacks("x"), stacks("y"));
+    for name in ["x", "y"] {
+        let graph = std::fs::read_to_string(traced.path(&format!("{name}.blocked.svg"))).unwrap();
+        assert_eq!(graph, traced.entry(name, "blocked.svg"));
+        assert!(graph.contains("[sleep: clock_nanosleep]"));
+        assert!(!graph.contains("[idle:"));
+    }
     let of_thread = |words: &[&str]| {
         let all = ["report", "x", "-kind", "summary", "-format", "json"];
         let words: Vec<&str> = all.iter().chain(words).copied().collect();

@@ -30,6 +30,8 @@ pub(super) struct Paths {
     symbols: Option<PathBuf>,
     /// `None` without samples.
     flame_graph: Option<PathBuf>,
+    /// `None` if the capture did not follow the time without a CPU.
+    blocked_graph: Option<PathBuf>,
     /// Files for other viewers. None without samples.
     exports: Vec<(PathBuf, Export)>,
     /// Whether exports were asked for, which need samples.
@@ -62,6 +64,7 @@ impl Paths {
             perf_data: perfdata.then(|| beside("perf.data")),
             symbols: perfdata.then(|| beside("perf.symbols")),
             flame_graph: Some(beside("flamegraph.svg")),
+            blocked_graph: Some(beside("blocked.svg")),
             exports: exports.collect(),
             lacks_exports: false,
             archive: format.zip.then_some(archive),
@@ -76,6 +79,9 @@ impl Paths {
             paths.flame_graph = None;
             paths.lacks_exports = !paths.exports.is_empty();
             paths.exports.clear();
+        }
+        if trace.blocked.is_empty() {
+            paths.blocked_graph = None;
         }
         paths
     }
@@ -113,6 +119,7 @@ impl Paths {
     fn files(&self) -> impl Iterator<Item = &Path> {
         self.traces()
             .chain(self.flame_graph.as_deref())
+            .chain(self.blocked_graph.as_deref())
             .chain(self.perf_data.as_deref())
             .chain(self.exports.iter().map(|(path, _)| &**path))
     }
@@ -137,6 +144,7 @@ impl Paths {
                 None => None,
             },
             flame_graph: create(&self.flame_graph)?,
+            blocked_graph: create(&self.blocked_graph)?,
             exports: self
                 .exports
                 .iter()
@@ -155,6 +163,9 @@ impl fmt::Display for Paths {
         write!(f, "{SAVED}{} (PerfView)", traces.join(" and "))?;
         if let Some(path) = &self.flame_graph {
             write!(f, ", flame graph to {} (any browser)", path.display())?;
+        }
+        if let Some(path) = &self.blocked_graph {
+            write!(f, ", of time without a CPU to {}", path.display())?;
         }
         for (path, export) in &self.exports {
             write!(f, ", {} ({})", path.display(), export.viewer())?;
@@ -178,6 +189,7 @@ pub(super) struct Outputs {
     perf_data: Option<OutputFile>,
     symbols: Option<SymbolDirectory>,
     flame_graph: Option<OutputFile>,
+    blocked_graph: Option<OutputFile>,
     exports: Vec<(OutputFile, Export)>,
 }
 
@@ -219,6 +231,7 @@ impl Outputs {
             perf_data,
             symbols,
             flame_graph,
+            blocked_graph,
             ..
         } = &mut self;
         // In parallel: the files depend only on the trace and its shared views, and none needs much
@@ -227,6 +240,13 @@ impl Outputs {
             let draw = || match flame_graph {
                 Some(file) => write_file(file, signals, |mut out| {
                     out.write_all(contents.pictures.flame_graph()?)?;
+                    Ok(out.flush()?)
+                }),
+                None => Ok(()),
+            };
+            let draw_blocked = || match blocked_graph {
+                Some(file) => write_file(file, signals, |mut out| {
+                    contents.pictures.write_blocked_graph(&mut out)?;
                     Ok(out.flush()?)
                 }),
                 None => Ok(()),
@@ -245,23 +265,25 @@ impl Outputs {
                 }),
                 _ => Ok(()),
             };
-            let drawing = scope.spawn(draw);
+            let (drawing, drawing_blocked) = (scope.spawn(draw), scope.spawn(draw_blocked));
             let (merging, recording) = (scope.spawn(merge), scope.spawn(record));
             let archived = archive.as_mut().map_or(Ok(()), |file| {
                 write_file(file, signals, |out| archive::write(trace, contents, out))
             });
             let others = joined(merging).and(joined(recording));
-            (joined(drawing), archived.and(others))
+            let drawn = joined(drawing).and(joined(drawing_blocked));
+            (drawn, archived.and(others))
         });
         let unread = trace.samples.read_error().or(trace.events.read_error());
         if let Some(error) = unread {
             return Err(WriteError::Unread(error.to_string()));
         }
         drawn?;
-        let picture = self.flame_graph;
+        let pictures = [self.flame_graph, self.blocked_graph];
+        let pictures = pictures.into_iter().flatten();
         // A flame graph without its trace stays only if the user stopped the writing.
         if let Err(WriteError::Stopped) = written {
-            picture.map_or(Ok(()), OutputFile::commit)?;
+            OutputFile::commit_all(pictures)?;
             return Err(WriteError::Stopped);
         }
         written?;
@@ -270,7 +292,7 @@ impl Outputs {
             symbols.publish()?;
         }
         let traces = [self.archive, self.nettrace, self.perf_data];
-        OutputFile::commit_all(traces.into_iter().flatten().chain(picture))?;
+        OutputFile::commit_all(traces.into_iter().flatten().chain(pictures))?;
         if let Some(symbols) = self.symbols {
             symbols.commit();
         }

@@ -17,7 +17,7 @@ use super::waits::Waits;
 use super::{CpuSample, RUNTIME, is_from_runtime};
 use crate::bytes::Bytes;
 use crate::nettrace::EventMetadata;
-use crate::trace::{FunctionId, IDLE, Nanos, Pid, RuntimeEvent, StackId, Trace, reason_of};
+use crate::trace::{FunctionId, Nanos, Pid, RuntimeEvent, Trace};
 
 /// Maximum number of processes: those with most events.
 pub(crate) const MAX_PROCESSES: usize = 100;
@@ -243,7 +243,8 @@ fn charge(trace: &Trace, histories: &mut BTreeMap<Pid, RuntimeHistory>) {
     }
     for wait in trace.blocked.iter() {
         if let Some(row) = threads[wait.thread.index()]
-            && !is_idle(trace, wait.stack)
+            // When exactly a thread got work is not known.
+            && !trace.is_idle(wait.stack)
         {
             let (_, history) = &mut counters[row];
             let thread = trace.threads[wait.thread.index()].tid;
@@ -251,14 +252,6 @@ fn charge(trace: &Trace, histories: &mut BTreeMap<Pid, RuntimeHistory>) {
             history.requests.add_wait(thread, start, wait.time);
         }
     }
-}
-
-/// Returns whether a thread waits for work, and so for no request. When exactly it got some is not known.
-fn is_idle(trace: &Trace, stack: StackId) -> bool {
-    let leaf = trace.stacks.node(stack).map(|(_, leaf)| leaf);
-    let function = leaf.and_then(|leaf| trace.functions_leaf_first(leaf).next());
-    let name = function.and_then(|id| trace.functions[id.index()].name.as_deref());
-    name.is_some_and(|name| reason_of(name) == IDLE)
 }
 
 /// Returns the thread that owns the lock of a `ContentionStart` event, as the runtime identifies it.

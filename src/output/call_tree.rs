@@ -16,7 +16,7 @@ use super::sanitize;
 use super::short_name::NameStyle;
 use super::thread_labels::ThreadLabels;
 use crate::trace::{
-    FrameId, FunctionId, FunctionKind, ProcessId, Sample, Samples, StackId, ThreadId, Trace,
+    FrameId, FunctionId, FunctionKind, ProcessId, Sample, StackId, ThreadId, Trace,
 };
 
 /// Category of a label, which determines its colour in the flame graph.
@@ -92,29 +92,40 @@ pub(super) enum Measure {
     Samples,
     /// Microseconds without a CPU.
     BlockedTime,
+    /// The same without those of threads that wait for work.
+    WaitingTime,
 }
 
 impl Measure {
     /// Returns the samples of a trace that count.
-    fn samples(self, trace: &Trace) -> &Samples {
-        match self {
+    fn samples(self, trace: &Trace) -> impl Iterator<Item = Sample> {
+        let samples = match self {
             Self::Samples => &trace.samples,
-            Self::BlockedTime => &trace.blocked,
-        }
+            Self::BlockedTime | Self::WaitingTime => &trace.blocked,
+        };
+        let counts = move |it: &Sample| self != Self::WaitingTime || !trace.is_idle(it.stack);
+        samples.iter().filter(counts)
+    }
+
+    /// Returns whether it is time without a CPU.
+    pub(super) fn is_blocked(self) -> bool {
+        self != Self::Samples
     }
 
     /// Returns the total of a trace.
     pub(super) fn total(self, trace: &Trace) -> u64 {
         match self {
             Self::Samples => trace.samples.len() as u64,
-            Self::BlockedTime => trace.blocked.iter().map(|wait| self.of(&wait)).sum(),
+            Self::BlockedTime | Self::WaitingTime => {
+                self.samples(trace).map(|wait| self.of(&wait)).sum()
+            }
         }
     }
 
     fn of(self, sample: &Sample) -> u64 {
         match self {
             Self::Samples => 1,
-            Self::BlockedTime => sample.weight.0 / 1000,
+            Self::BlockedTime | Self::WaitingTime => sample.weight.0 / 1000,
         }
     }
 }
@@ -147,7 +158,7 @@ impl<'a> CallTrees<'a> {
             |thread: ThreadId| threads.as_ref().map_or(0, |threads| threads.row(thread));
 
         let mut counts: FxHashMap<(u32, u32, StackId), u64> = FxHashMap::default();
-        for sample in measure.samples(trace).iter() {
+        for sample in measure.samples(trace) {
             let process = trace.threads[sample.thread.index()].process;
             let process = of_process[process.index()];
             let key = (process, of_thread(sample.thread), sample.stack);

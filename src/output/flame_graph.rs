@@ -71,7 +71,8 @@ pub fn write(trace: &Trace, names: NameStyle, name: &str, out: &mut impl Write) 
     write_trees(&CallTrees::new(trace, names, false), trace, name, out)
 }
 
-/// Writes the flame graph of the time that threads spent without a CPU.
+/// Writes the flame graph of the time that threads spent without a CPU, but those that waited for work: they
+/// are mostly most of it.
 ///
 /// # Errors
 /// Returns errors of `out`.
@@ -81,7 +82,7 @@ pub(super) fn write_blocked(
     name: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let trees = CallTrees::measured(trace, names, false, Measure::BlockedTime);
+    let trees = CallTrees::measured(trace, names, false, Measure::WaitingTime);
     write_trees(&trees, trace, name, out)
 }
 
@@ -91,7 +92,7 @@ pub(super) fn write_trees(
     name: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let is_blocked = trees.measure() == Measure::BlockedTime;
+    let is_blocked = trees.measure().is_blocked();
     let total = trees.measure().total(trace);
     let min_total = (total as f64 * MIN_WIDTH_PERCENT / 100.0).ceil() as u64;
     let mut stacks = Stacks::default();
@@ -226,7 +227,12 @@ fn subtitle(trace: &Trace, measure: Measure, depth: usize) -> String {
     let total = measure.total(trace);
     let what = match measure {
         Measure::Samples => format!("{total} samples of {}", info.event),
-        Measure::BlockedTime => format!("{:.1} s without a CPU", total as f64 / 1e6),
+        Measure::BlockedTime | Measure::WaitingTime => {
+            format!(
+                "{:.1} s without a CPU, of threads with work",
+                total as f64 / 1e6
+            )
+        }
     };
     format!("{warning}{}: {what} in {seconds:.1} s{cut}", info.target)
 }

@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use crate::output::NameStyle;
 use crate::output::StackViews;
-use crate::output::archive::{ArchiveError, FLAME_GRAPH, PERF_TEXT};
+use crate::output::archive::{ArchiveError, BLOCKED_GRAPH, PERF_TEXT};
 use crate::output::file::{self, OutputError};
 use crate::output::output_file::OutputFile;
 use crate::output::sanitize::terminal;
@@ -31,8 +31,8 @@ use crate::trace::Trace;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
 use modules::Modules;
 pub use modules::{NamedModule, find_symbols};
-use siblings::NewSiblings;
 pub use siblings::SiblingError;
+use siblings::{GRAPHS, Graph, NewSiblings};
 
 /// Limit of an entry that is read. A capture of a day has less.
 const MAX_ENTRY_BYTES: u64 = 16 << 30;
@@ -166,7 +166,7 @@ fn symbolize(
     let unresolved = summary.quality.names.native.unresolved;
     let unchanged = |modules: Modules, mut siblings: NewSiblings| {
         siblings
-            .flame_graph(path, &flame_graph(&archive)?, None, cancel)
+            .flame_graphs(path, &flame_graphs(&archive)?, None, cancel)
             .and_then(|()| siblings.commit())
             .map_err(not_written)?;
         Ok(Resymbolized {
@@ -224,7 +224,7 @@ fn symbolize(
         }
     }
     siblings
-        .flame_graph(path, &flame_graph(&archive)?, Some(&views), cancel)
+        .flame_graphs(path, &flame_graphs(&archive)?, Some(&views), cancel)
         .map_err(not_written)?;
     siblings.commit().map_err(not_written)?;
     // The trace is last: while the old one is there, all can be done again.
@@ -291,15 +291,24 @@ fn opened(path: &Path, source: io::Error) -> ResymbolizeError {
     TraceArchiveError::Open { path, source }.into()
 }
 
-fn flame_graph(archive: &TraceArchive) -> Result<Vec<u8>, TraceArchiveError> {
-    let mut svg = Vec::new();
-    let mut entry = archive.entry(FLAME_GRAPH, MAX_FLAME_GRAPH_BYTES)?;
-    let read = entry.read_to_end(&mut svg);
-    read.map_err(|source| TraceArchiveError::Entry {
-        entry: FLAME_GRAPH,
-        source,
-    })?;
-    Ok(svg)
+/// Returns the flame graphs of a trace.
+fn flame_graphs(archive: &TraceArchive) -> Result<Vec<(Graph, Vec<u8>)>, TraceArchiveError> {
+    let mut graphs = Vec::new();
+    for graph in GRAPHS {
+        let mut entry = match archive.entry(graph.entry, MAX_FLAME_GRAPH_BYTES) {
+            // Only captures that followed the time without a CPU have its flame graph.
+            Err(TraceArchiveError::Missing { entry }) if entry == BLOCKED_GRAPH => continue,
+            entry => entry?,
+        };
+        let mut svg = Vec::new();
+        let read = entry.read_to_end(&mut svg);
+        read.map_err(|source| TraceArchiveError::Entry {
+            entry: graph.entry,
+            source,
+        })?;
+        graphs.push((graph, svg));
+    }
+    Ok(graphs)
 }
 
 /// Returns whether the folded stacks of a trace in a style are these.

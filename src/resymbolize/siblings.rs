@@ -1,4 +1,4 @@
-//! The files beside a trace that show its samples: the flame graph and `NAME.nettrace`.
+//! The files beside a trace that show its samples: the flame graphs and `NAME.nettrace`.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -13,6 +13,7 @@ use super::comparison::Comparison;
 use super::{BUFFER_BYTES, MAX_ENTRY_BYTES, MAX_FLAME_GRAPH_BYTES};
 use crate::bytes::Positioned;
 use crate::output::StackViews;
+use crate::output::archive::{BLOCKED_GRAPH, FLAME_GRAPH};
 use crate::output::file::{OutputError, capture_name};
 use crate::output::nettrace::{self, OldStreamError, RewriteError};
 use crate::output::output_file::OutputFile;
@@ -22,6 +23,31 @@ use crate::trace::Trace;
 const NETTRACE: &str = ".nettrace";
 /// Limit on a new `.nettrace`: a multiple of the old one, and bytes for the names.
 const MAX_GROWTH: (u64, u64) = (8, 256 << 20);
+
+/// A flame graph that is in a trace, and beside it.
+pub(super) struct Graph {
+    pub(super) entry: &'static str,
+    suffix: &'static str,
+    draw: fn(&StackViews<'_>) -> io::Result<Vec<u8>>,
+}
+
+/// All of them.
+pub(super) const GRAPHS: [Graph; 2] = [
+    Graph {
+        entry: FLAME_GRAPH,
+        suffix: ".flamegraph.svg",
+        draw: |views| Ok(views.flame_graph()?.to_vec()),
+    },
+    Graph {
+        entry: BLOCKED_GRAPH,
+        suffix: ".blocked.svg",
+        draw: |views| {
+            let mut svg = Vec::new();
+            views.write_blocked_graph(&mut svg)?;
+            Ok(svg)
+        },
+    },
+];
 
 /// A file beside a trace cannot be written again.
 #[derive(Debug, Error)]
@@ -36,7 +62,7 @@ pub enum SiblingError {
     #[error("cannot draw it: {0}")]
     Draw(io::Error),
     /// The file is not the flame graph of the trace.
-    #[error("it is not the flame graph of the trace; the new one is flamegraph.svg in the trace")]
+    #[error("it is not the flame graph of the trace; the new one is in the trace")]
     OtherFlameGraph,
     /// The old `.nettrace` cannot be read, or is not of the trace.
     #[error(transparent)]
@@ -112,7 +138,7 @@ impl Sibling {
     fn redraw(
         &self,
         old: &[u8],
-        new: Option<&StackViews<'_>>,
+        new: Option<io::Result<Vec<u8>>>,
         cancel: CancelCheck<'_>,
     ) -> Result<Option<OutputFile>, SiblingError> {
         let mut content = Vec::new();
@@ -120,13 +146,13 @@ impl Sibling {
         let read = reader.read_to_end(&mut content);
         read.map_err(SiblingError::Read)?;
         let is_old = content == old;
-        let Some(views) = new else {
+        let Some(new) = new else {
             return match is_old {
                 true => Ok(None),
                 false => Err(SiblingError::OtherFlameGraph),
             };
         };
-        let new = views.flame_graph().map_err(SiblingError::Draw)?;
+        let new = new.map_err(SiblingError::Draw)?;
         // An earlier run that was killed may have written it.
         if content == new {
             return Ok(None);
@@ -135,7 +161,7 @@ impl Sibling {
             return Err(SiblingError::OtherFlameGraph);
         }
         let mut file = OutputFile::replace(&self.path, &self.file)?;
-        match file.write_all(new) {
+        match file.write_all(&new) {
             Ok(()) => Ok(Some(file)),
             Err(error) => Err(file.explain(error).into()),
         }
@@ -225,20 +251,23 @@ impl NewSiblings {
         self.sibling(path, NETTRACE, cancel, |file| file.rewrite(trace, cancel))
     }
 
-    /// Writes the new flame graph, if there is one, without replacing the old one. `old` is the one
-    /// in the trace.
+    /// Writes the new flame graphs, if there are any, without replacing the old ones. `old` has those in the
+    /// trace, with the ends of their names.
     ///
     /// # Errors
     /// As of [`NewSiblings::nettrace`].
-    pub(super) fn flame_graph(
+    pub(super) fn flame_graphs(
         &mut self,
         path: &Path,
-        old: &[u8],
+        old: &[(Graph, Vec<u8>)],
         new: Option<&StackViews<'_>>,
         cancel: CancelCheck<'_>,
     ) -> Result<(), (PathBuf, SiblingError)> {
-        self.sibling(path, ".flamegraph.svg", cancel, |file| {
-            file.redraw(old, new, cancel)
+        old.iter().try_for_each(|(graph, old)| {
+            self.sibling(path, graph.suffix, cancel, |file| {
+                let new = new.map(|views| (graph.draw)(views));
+                file.redraw(old, new, cancel)
+            })
         })
     }
 

@@ -1,5 +1,7 @@
 //! Where a thread did not run.
 
+use super::{StackId, Trace};
+
 /// Where a thread was without a CPU: the leaf of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Blocked {
@@ -56,6 +58,17 @@ pub const IDLE: &str = "idle";
 pub fn reason_of(leaf: &str) -> &str {
     let leaf = leaf.trim_matches(['[', ']']);
     leaf.split(':').next().unwrap_or(leaf)
+}
+
+impl Trace {
+    /// Returns whether a thread that had no CPU on a stack waited for work. The places must have names.
+    #[must_use]
+    pub fn is_idle(&self, stack: StackId) -> bool {
+        let leaf = self.stacks.node(stack).map(|(_, leaf)| leaf);
+        let function = leaf.and_then(|leaf| self.functions_leaf_first(leaf).next());
+        let name = function.and_then(|id| self.functions[id.index()].name.as_deref());
+        name.is_some_and(|name| reason_of(name) == IDLE)
+    }
 }
 
 impl Blocked {
