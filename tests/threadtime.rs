@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use perfcollect::output::summary::{Summary, ThreadTime};
 use support::{
-    Finished, Runtime, Workload, compiled, perfview_json, run_perfcollect, workloads, zip,
+    Finished, LimitedGroup, Runtime, Workload, compiled, perfview_json, perfview_text,
+    run_perfcollect, workloads, zip,
 };
 use tempfile::TempDir;
 
@@ -115,7 +116,7 @@ fn times_are_those_that_threads_measured() {
             // Nothing but waits for a CPU is there otherwise.
             let others = found.keys().filter(|name| *name != reason);
             let others: Vec<_> = others
-                .filter(|name| !["ready", "preempted"].contains(&name.as_str()))
+                .filter(|name| !["ready", "preempted", "throttled"].contains(&name.as_str()))
                 .collect();
             assert_eq!(others, Vec::<&String>::new(), "{function}");
         }
@@ -140,7 +141,7 @@ fn times_of_a_thread_add_up_to_the_length_of_the_capture() {
     }
     // Threads that only wait for CPUs are not blocked.
     let spinner = times.threads.iter().find(|row| row.name == "spinner");
-    let waits = ["ready", "preempted"];
+    let waits = ["ready", "preempted", "throttled"];
     let of_cpu = |rows: &[perfcollect::output::summary::ReasonTime]| -> f64 {
         let of_cpu = rows.iter().filter(|row| waits.contains(&&*row.reason));
         of_cpu.map(|row| row.ms).sum()
@@ -172,6 +173,53 @@ fn perfview_shows_the_same_times() {
             let shown = blocked[&i64::from(row.tid)];
             assert!((shown - row.ms).abs() < 1.0, "{file}: {shown} {row:?}");
         }
+    }
+}
+
+/// A group that may run for a fifth of a CPU, with one thread that needs all of it.
+#[test]
+fn cpu_limits_of_control_groups_are_reasons() {
+    let group = need!(LimitedGroup::new(20_000));
+    let limited = group.start(&["sh", "-c", "while :; do :; done"]);
+    let pid = limited.pid().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["collect", "x", "-threadtime", "-collectsec", "3"];
+    let words = options.into_iter().chain(["-pid", &pid]);
+    let finished = run_perfcollect(words, directory.path(), LIMIT).expect_success();
+    let traced = Traced {
+        printed: finished.stdout,
+        directory,
+    };
+    let summary = traced.summary();
+    let times = summary.thread_time.as_ref().unwrap();
+    let mut reasons = times.reasons.iter();
+    let throttled = reasons.find(|row| row.reason == "throttled").unwrap();
+    let pressure = summary.info.cpu_pressure.as_ref().unwrap();
+    assert!(pressure.throttled_group.contains(group.name()));
+    // The capture starts and ends within a period.
+    let error = (throttled.ms - pressure.throttled_ms).abs();
+    let tolerance = pressure.throttled_ms * 0.02 + 100.0;
+    assert!(error < tolerance, "{pressure:?} {:?}", times.reasons);
+    let mut findings = summary.findings.iter();
+    let found = findings.find(|finding| finding.rule == "thread-time");
+    let text = &found.unwrap().text;
+    assert!(
+        text.contains("CPU limit") && text.contains("raise"),
+        "{text}"
+    );
+    let leaf = "throttled: CPU limit of the control group";
+    let folded = traced.entry("x", "blocked.folded");
+    assert!(folded.contains(&format!("[{leaf}]")), "{folded}");
+    // A time in a .nettrace has whole milliseconds: the rest is added to the next time of the thread.
+    for (file, tolerance) in [("x.trace.zip", 1.0), ("x.nettrace", 0.2 * throttled.ms)] {
+        let Some(shown) = perfview_text("threadtime", &traced.path(file), &["--folded=ms"]) else {
+            return;
+        };
+        let lines = shown.lines().filter(|line| line.contains(leaf));
+        let ms = lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap());
+        let ms: f64 = ms.sum();
+        let error = (ms - throttled.ms).abs();
+        assert!(error < tolerance, "{file}: {ms} {throttled:?}");
     }
 }
 

@@ -9,6 +9,8 @@ const MIN_WAITING: f64 = 0.05;
 const MAX_NAMED: usize = 3;
 /// Reasons for which a thread waits because it has no work, or is asked to wait.
 const HARMLESS: [&str; 3] = ["idle", "sleep", "stopped"];
+/// Reason of threads that a control group kept from the CPUs.
+const THROTTLED: &str = "throttled";
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let Some(times) = &scene.summary.thread_time else {
@@ -45,11 +47,15 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let name = rows
             .find(|row| row.pid == pid)
             .map_or("", |row| row.program());
-        let text = format!(
+        let mut text = format!(
             "threads of {} wait: {}",
             process_name(name, pid),
             named.join(", ")
         );
+        let mut shown = places.iter().take(MAX_NAMED);
+        if shown.any(|place| place.reason == THROTTLED) {
+            text += "; raise the limit, or use less CPU time";
+        }
         Some(
             Finding::new("thread-time", text)
                 .about(pid, name)
@@ -67,6 +73,7 @@ fn described(place: &PlaceTime) -> String {
     let seconds = place.ms / 1e3;
     let what = match &*place.reason {
         "ready" | "preempted" => "for a CPU",
+        THROTTLED => "at the CPU limit of their control group",
         "lock" => "for locks",
         "socket" => "for sockets",
         "pipe" => "for pipes",

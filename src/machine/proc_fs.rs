@@ -224,14 +224,6 @@ pub fn is_stopped(pid: Pid) -> bool {
     status(pid, "State").is_some_and(|state| state.starts_with(['T', 't']))
 }
 
-/// Returns how often the scheduler has taken its CPU from a thread that could have gone on.
-#[must_use]
-pub fn preemptions(tid: Tid) -> Option<u64> {
-    status(Pid(tid.0), "nonvoluntary_ctxt_switches")?
-        .parse()
-        .ok()
-}
-
 /// Returns the names of a process's threads. Skips those that cannot be read.
 #[must_use]
 pub fn thread_names(pid: Pid) -> Vec<Vec<u8>> {

@@ -4,6 +4,7 @@
 //! long each ran and waited for a CPU, and the stack of one that waits shows where. What a thread spends
 //! without a CPU between two looks belongs to the places where it was found (`timeline`).
 
+mod throttling;
 mod tick;
 mod ticker;
 mod timeline;

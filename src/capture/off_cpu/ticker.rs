@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::throttling::{Limits, Throttling};
 use super::tick::{Found, Tick};
 use super::watched_thread::WatchedThread;
 use crate::capture::snapshot::{Process, Read};
@@ -23,6 +24,9 @@ const MIN_INTERVAL: Duration = Duration::from_millis(2);
 const LIST_INTERVAL: Duration = Duration::from_millis(25);
 /// Part of the budget that lists of threads and memory maps take at most.
 const LIST_SHARE: f64 = 0.25;
+/// Shortest interval of searches for the control groups of the processes, and the part of the budget that they take.
+const LIMITS_INTERVAL: Duration = Duration::from_millis(100);
+const LIMITS_SHARE: f64 = 0.1;
 /// Longest time without a pause: other threads wait for the CPU meanwhile.
 const MAX_BURST: Duration = Duration::from_millis(1);
 /// Length of a pause.
@@ -57,10 +61,12 @@ pub(super) struct Ticker {
     share: f64,
     processes: FxHashMap<Pid, WatchedProcess>,
     threads: FxHashMap<Tid, WatchedThread>,
+    throttling: Throttling,
     /// Threads of the kernel, and those that have ended before their process.
     ignored: FxHashSet<Tid>,
     started: Nanos,
     next_list: Instant,
+    next_limits: Instant,
     burst: Burst,
     random: u64,
 }
@@ -70,6 +76,7 @@ struct WatchedProcess {
     process: Process,
     next_map: Instant,
     is_stopped: bool,
+    limits: Limits,
 }
 
 impl WatchedProcess {
@@ -79,7 +86,17 @@ impl WatchedProcess {
             process: Process::of_stacks(pid, Pid(tid.0)),
             next_map: Instant::now() + LIST_INTERVAL,
             is_stopped: machine::is_stopped(pid),
+            limits: Limits::default(),
         }
+    }
+
+    /// Reads the memory map again.
+    fn renew(&mut self, pid: Pid, tid: Tid) {
+        let limits = std::mem::take(&mut self.limits);
+        *self = Self {
+            limits,
+            ..Self::of(pid, tid)
+        };
     }
 }
 
@@ -119,9 +136,11 @@ impl Ticker {
             share: share.clamp(1e-3, 1.0),
             processes: FxHashMap::default(),
             threads: FxHashMap::default(),
+            throttling: Throttling::new(),
             ignored: FxHashSet::default(),
             started: perf::now(),
             next_list: Instant::now(),
+            next_limits: Instant::now(),
             burst: Burst {
                 start: Duration::ZERO,
                 before: Duration::ZERO,
@@ -139,6 +158,11 @@ impl Ticker {
                 self.list();
                 let interval = self.burst.take().div_f64(self.share * LIST_SHARE);
                 self.next_list = Instant::now() + interval.max(LIST_INTERVAL);
+            }
+            if Instant::now() >= self.next_limits {
+                self.find_limits();
+                let interval = self.burst.take().div_f64(self.share * LIMITS_SHARE);
+                self.next_limits = Instant::now() + interval.max(LIMITS_INTERVAL);
             }
             if self.look(is_over).is_err() || is_over {
                 return;
@@ -199,9 +223,11 @@ impl Ticker {
                         Ok(_) | Err(NotBlocked::Runs) => {}
                     }
                     self.threads.insert(tid, thread);
-                    self.processes
-                        .entry(pid)
-                        .or_insert_with(|| WatchedProcess::of(pid, tid));
+                    let throttling = &mut self.throttling;
+                    self.processes.entry(pid).or_insert_with(|| WatchedProcess {
+                        limits: throttling.limits_of(pid),
+                        ..WatchedProcess::of(pid, tid)
+                    });
                 }
             }
             if let Some(known) = self.processes.get_mut(&pid) {
@@ -210,6 +236,15 @@ impl Ticker {
         }
         self.ignored = ignored;
         self.shared.omitted.fetch_max(omitted, Ordering::Relaxed);
+    }
+
+    /// Finds the control groups of the processes: a process may move to another one.
+    fn find_limits(&mut self) {
+        for (pid, process) in &mut self.processes {
+            process.limits = self.throttling.limits_of(*pid);
+            self.burst.pause();
+        }
+        self.throttling.forget_unused();
     }
 
     /// Looks at all threads once.
@@ -227,11 +262,17 @@ impl Ticker {
                 thread.last = time;
                 continue;
             }
-            let process = self.processes.get_mut(&thread.pid);
-            let found = counters.and_then(|now| find(process?, *tid, thread, now));
-            let preemptions = counters.and_then(|now| thread.preemptions(*tid, now));
+            let mut process = self.processes.get_mut(&thread.pid);
+            let found = counters.and_then(|now| find(process.as_deref_mut()?, *tid, thread, now));
+            let wait = counters.and_then(|now| thread.cpu_wait(now));
+            let throttled = wait.zip(process);
+            let throttled = throttled.map_or(0, |(wait, process)| {
+                self.throttling.of(&wait, &process.limits)
+            });
+            let switches = wait.and_then(|_| thread.switches(*tid));
             let tick = Tick {
-                preemptions,
+                switches,
+                throttled,
                 is_last,
                 pid: thread.pid,
                 tid: *tid,
@@ -278,7 +319,7 @@ fn find(
     if stack.is_empty() && Instant::now() >= watched.next_map {
         // The thread is new, or the process has executed another program.
         let start = thread_cpu_time();
-        *watched = WatchedProcess::of(thread.pid, tid);
+        watched.renew(thread.pid, tid);
         let cost = thread_cpu_time().saturating_sub(start);
         watched.next_map += cost * 1000;
         stack = watched.process.stack(blocked.sp, STACK_BYTES);

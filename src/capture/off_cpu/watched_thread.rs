@@ -5,7 +5,8 @@ use std::os::unix::fs::FileExt;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::machine::{self, Blocked, NotBlocked, ThreadCounters};
+use super::throttling::CpuWait;
+use crate::machine::{self, Blocked, NotBlocked, Switches, ThreadCounters};
 use crate::perf;
 use crate::trace::{Nanos, Pid, Tid};
 
@@ -24,8 +25,12 @@ pub(super) struct WatchedThread {
     /// Counters and time of the last look, or else of its start or that of the capture.
     pub(super) counters: ThreadCounters,
     pub(super) last: Nanos,
-    /// How often the scheduler had taken its CPU, and given it one, when it was last asked.
-    preemptions: Option<(u64, u64)>,
+    /// Time of the last look at which a wait for a CPU had ended.
+    last_wait: Nanos,
+    /// How often it had left its CPU when that was last read.
+    switches: Option<Switches>,
+    /// How often it left it between the last two reads that differed.
+    last_switches: Option<Switches>,
     /// Whether the next look reports it, even if it has not run.
     pub(super) is_due: bool,
     pub(super) has_reported: bool,
@@ -51,7 +56,9 @@ impl WatchedThread {
             system_call: open("syscall").ok(),
             counters,
             last,
-            preemptions: None,
+            last_wait: Nanos(0),
+            switches: None,
+            last_switches: None,
             is_due: true,
             has_reported: false,
         })
@@ -62,20 +69,30 @@ impl WatchedThread {
         counters(&self.counters_file)
     }
 
-    /// Returns how often the scheduler has taken its CPU and given it one since it last waited for one, if it
-    /// has waited for one since the last look, with these counters now.
-    pub(super) fn preemptions(&mut self, tid: Tid, now: ThreadCounters) -> Option<(u64, u64)> {
-        let waited = now.waited_ns.saturating_sub(self.counters.waited_ns);
-        if waited < MIN_WAITED_NS {
-            return None;
+    /// Returns its wait for a CPU that ended since the last look, with these counters now. `None` if it is too short
+    /// to matter.
+    pub(super) fn cpu_wait(&mut self, now: ThreadCounters) -> Option<CpuWait> {
+        let ns = now.waited_ns.saturating_sub(self.counters.waited_ns);
+        (ns >= MIN_WAITED_NS).then(|| CpuWait {
+            ns,
+            last: self.last,
+            before: std::mem::replace(&mut self.last_wait, perf::now()),
+        })
+    }
+
+    /// Returns how often it has left its CPU since the last call at which it had.
+    pub(super) fn switches(&mut self, tid: Tid) -> Option<Switches> {
+        let now = Switches::of(tid)?;
+        let last = self.switches.replace(now)?;
+        let since = Switches {
+            waits: now.waits.saturating_sub(last.waits),
+            preemptions: now.preemptions.saturating_sub(last.preemptions),
+        };
+        // A wait for a CPU may end long after the switch that it follows was counted.
+        if since != Switches::default() {
+            self.last_switches = Some(since);
         }
-        let counts = machine::preemptions(tid).map(|count| (count, now.slices));
-        let last = std::mem::replace(&mut self.preemptions, counts);
-        let ((count, slices), (last_count, last_slices)) = counts.zip(last)?;
-        Some((
-            count.saturating_sub(last_count),
-            slices.saturating_sub(last_slices),
-        ))
+        self.last_switches
     }
 
     /// Reads where it waits.
