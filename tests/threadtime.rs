@@ -7,12 +7,14 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use perfcollect::output::summary::{Summary, ThreadTime};
+use perfcollect::trace::NoticeKind;
 use support::{
-    Finished, LimitedGroup, Runtime, Workload, compiled, perfview_json, perfview_text,
-    run_perfcollect, workloads, zip,
+    Finished, LimitedGroup, Runtime, Workload, compiled, notices_of, perfcollect, perfview_json,
+    perfview_text, run, run_perfcollect, start, wait_until, workloads, zip,
 };
 use tempfile::TempDir;
 
@@ -221,6 +223,57 @@ fn cpu_limits_of_control_groups_are_reasons() {
         let error = (ms - throttled.ms).abs();
         assert!(error < tolerance, "{file}: {ms} {throttled:?}");
     }
+}
+
+/// 300 threads that sleep.
+const SLEEPERS: &str = "
+#include <pthread.h>
+#include <unistd.h>
+static void *rest(void *x) { for (;;) usleep(50000); return x; }
+int main(void) {
+    pthread_t thread;
+    for (int i = 0; i < 300; i++) if (pthread_create(&thread, 0, rest, 0)) return 1;
+    pause();
+}
+";
+
+/// Two files of each thread may take half of the descriptors.
+#[test]
+fn threads_whose_files_cannot_be_opened_are_counted() {
+    need_capture!();
+    need_command!("prlimit");
+    need_command!("setpriv");
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled(directory.path(), "sleepers", SLEEPERS, &["-O1", "-pthread"]);
+    let sleepers = start(&mut Command::new(program));
+    let tasks = format!("/proc/{}/task", sleepers.pid());
+    let threads = || std::fs::read_dir(&tasks).unwrap().count();
+    wait_until("all threads are there", || threads() == 301);
+    let mut command = Command::new("prlimit");
+    command.args([
+        "--nofile=256:256",
+        "setpriv",
+        "--bounding-set=-sys_resource",
+    ]);
+    command.args([&*perfcollect(), "collect".as_ref(), "x".as_ref()]);
+    command.args(["-threadtime", "-collectsec", "1", "-format", "zip", "-pid"]);
+    command.arg(sleepers.pid().to_string());
+    command.current_dir(&directory);
+    let printed = run(&mut command, LIMIT).expect_trace().stdout;
+    let traced = Traced { directory, printed };
+    let summary = traced.summary();
+    let notices = notices_of(&summary, NoticeKind::NoThreadTime);
+    let mut notices = notices.iter();
+    let missing = notices.find(|notice| notice.what.contains("too many files were open"));
+    let missing = missing.unwrap();
+    assert!(missing.remedy.contains("ulimit -n"), "{missing:?}");
+    let followed = summary.thread_time.as_ref().unwrap().threads.len() as u64;
+    assert!((20..64).contains(&followed), "{followed}");
+    // A file may have been closed for another one meanwhile.
+    assert!(
+        (301 - followed..=281).contains(&missing.count),
+        "{missing:?}"
+    );
 }
 
 #[test]

@@ -30,6 +30,22 @@ pub enum ProcError {
     },
 }
 
+impl ProcError {
+    /// Returns whether the process or thread has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let Self::Read { source, .. } = self;
+        has_ended(source)
+    }
+}
+
+/// Returns whether a process or thread has ended, by the error of one of its files.
+#[must_use]
+pub fn has_ended(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::NOENT | Errno::SRCH))
+}
+
 pub(super) fn read(path: String, limit: u64) -> Result<Vec<u8>, ProcError> {
     let mut bytes = Vec::new();
     File::open(&path)
@@ -47,7 +63,10 @@ pub fn pids() -> Result<Vec<Pid>, ProcError> {
 }
 
 /// Returns all threads of a process.
-pub(super) fn tids(pid: Pid) -> Result<Vec<Tid>, ProcError> {
+///
+/// # Errors
+/// The process has ended, or may not be read.
+pub fn tids(pid: Pid) -> Result<Vec<Tid>, ProcError> {
     numeric_names(format!("/proc/{pid}/task")).map(|tids| tids.into_iter().map(Tid).collect())
 }
 

@@ -12,10 +12,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::throttling::{Limits, Throttling};
 use super::tick::{Found, Tick};
-use super::watched_thread::WatchedThread;
+use super::watched_thread::{NotWatched, WatchedThread};
 use crate::capture::snapshot::{Process, Read};
 use crate::capture::usage::thread_cpu_time;
-use crate::machine::{self, NotBlocked, ThreadCounters};
+use crate::machine::{self, NotBlocked, ProcError, ThreadCounters};
 use crate::perf;
 use crate::trace::{Blocked, Nanos, Pid, Tid};
 
@@ -46,6 +46,8 @@ pub(super) struct Shared {
     pub(super) unwinding_ns: AtomicU64,
     /// Largest number of threads beyond [`MAX_THREADS`].
     pub(super) omitted: AtomicUsize,
+    /// Largest number of threads whose files could not be opened because too many were open.
+    pub(super) without_files: AtomicUsize,
     /// Threads whose system calls and stacks may not be read.
     pub(super) unreadable: AtomicUsize,
     /// Number of rounds, and the nanoseconds between the first and the last one.
@@ -186,24 +188,39 @@ impl Ticker {
         0.5 + (self.random >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Adds the threads that are new.
-    fn list(&mut self) {
+    /// Returns the processes to look at. `None` if they cannot be listed now.
+    fn pids(&self) -> Option<Vec<Pid>> {
         let pids = self.shared.pids.lock();
         let pids = pids.unwrap_or_else(PoisonError::into_inner).clone();
         let own = Pid(std::process::id() as i32);
-        let pids = pids.unwrap_or_else(|| {
-            let mut all = machine::pids().unwrap_or_default();
+        pids.or_else(|| {
+            let mut all = machine::pids().ok()?;
             all.retain(|pid| *pid != own);
-            all
-        });
+            Some(all)
+        })
+    }
+
+    /// Adds the threads that are new.
+    fn list(&mut self) {
+        let Some(pids) = self.pids() else {
+            self.shared.without_files.fetch_max(1, Ordering::Relaxed);
+            return;
+        };
         self.processes.retain(|pid, _| pids.contains(pid));
         let mut ignored = FxHashSet::default();
-        let mut omitted = 0;
+        let (mut omitted, mut without_files) = (0, 0);
         for &pid in &pids {
             self.burst.pause();
             let process = self.processes.get(&pid).map(|known| known.is_stopped);
             let is_stopped = machine::is_stopped(pid);
-            for tid in machine::threads([pid]) {
+            // One that cannot be listed counts as its main thread.
+            let (tids, error) = match machine::tids(pid) {
+                Ok(tids) => (tids, None),
+                Err(ProcError::Read { source, .. }) => {
+                    (vec![Tid(pid.0)], Some(NotWatched::of(&source)))
+                }
+            };
+            for tid in tids {
                 if self.ignored.contains(&tid) {
                     ignored.insert(tid);
                 } else if let Some(thread) = self.threads.get_mut(&tid) {
@@ -211,23 +228,16 @@ impl Ticker {
                     thread.is_due |= process.is_some_and(|known| known != is_stopped);
                 } else if self.threads.len() >= MAX_THREADS {
                     omitted += 1;
-                } else if let Some(thread) = WatchedThread::open(pid, tid, self.started) {
-                    match thread.blocked() {
-                        Err(NotBlocked::NoUserCode) => {
-                            ignored.insert(tid);
-                            continue;
-                        }
-                        Err(NotBlocked::Unreadable(_)) => {
+                } else {
+                    match error.map_or_else(|| self.add(pid, tid), Err) {
+                        Ok(true) | Err(NotWatched::Ended) => {}
+                        Ok(false) => drop(ignored.insert(tid)),
+                        Err(NotWatched::TooManyFiles) => without_files += 1,
+                        Err(NotWatched::Unreadable) => {
                             self.shared.unreadable.fetch_add(1, Ordering::Relaxed);
+                            ignored.insert(tid);
                         }
-                        Ok(_) | Err(NotBlocked::Runs) => {}
                     }
-                    self.threads.insert(tid, thread);
-                    let throttling = &mut self.throttling;
-                    self.processes.entry(pid).or_insert_with(|| WatchedProcess {
-                        limits: throttling.limits_of(pid),
-                        ..WatchedProcess::of(pid, tid)
-                    });
                 }
             }
             if let Some(known) = self.processes.get_mut(&pid) {
@@ -236,6 +246,27 @@ impl Ticker {
         }
         self.ignored = ignored;
         self.shared.omitted.fetch_max(omitted, Ordering::Relaxed);
+        let missing = &self.shared.without_files;
+        missing.fetch_max(without_files, Ordering::Relaxed);
+    }
+
+    /// Adds a thread. Returns whether it is one of a program, not of the kernel.
+    fn add(&mut self, pid: Pid, tid: Tid) -> Result<bool, NotWatched> {
+        let thread = WatchedThread::open(pid, tid, self.started)?;
+        match thread.blocked() {
+            Err(NotBlocked::NoUserCode) => return Ok(false),
+            Err(NotBlocked::Unreadable(_)) => {
+                self.shared.unreadable.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(_) | Err(NotBlocked::Runs) => {}
+        }
+        self.threads.insert(tid, thread);
+        let throttling = &mut self.throttling;
+        self.processes.entry(pid).or_insert_with(|| WatchedProcess {
+            limits: throttling.limits_of(pid),
+            ..WatchedProcess::of(pid, tid)
+        });
+        Ok(true)
     }
 
     /// Finds the control groups of the processes: a process may move to another one.

@@ -1,19 +1,35 @@
 //! A thread that is looked at again and again: its counters, and where it waits.
 
 use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
+use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::throttling::CpuWait;
 use crate::machine::{self, Blocked, NotBlocked, Switches, ThreadCounters};
 use crate::perf;
-use crate::trace::{Nanos, Pid, Tid};
+use crate::trace::{Nanos, Pid, Tid, lacks_descriptors};
 
 /// Maximum size of the files, in bytes.
 const MAX_BYTES: usize = 512;
+/// The part of the descriptors that threads may take is one of so many: others are for files with code.
+const FILES_SHARE: u64 = 2;
 /// Least time without a CPU for which it matters why, in nanoseconds.
 const MIN_WAITED_NS: u64 = 100_000;
+
+/// Why a thread is not watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotWatched {
+    /// It has ended.
+    Ended,
+    /// Too many files are open.
+    TooManyFiles,
+    /// The kernel does not permit to read it.
+    Unreadable,
+}
 
 /// A thread whose files in /proc stay open, and what was found at the last look.
 #[derive(Debug)]
@@ -39,21 +55,27 @@ pub(super) struct WatchedThread {
 impl WatchedThread {
     /// Opens the files of a thread. One that is new counts from its start.
     ///
-    /// Returns `None` if it has ended.
-    pub(super) fn open(pid: Pid, tid: Tid, capture_start: Nanos) -> Option<Self> {
-        let open = |name: &str| File::open(format!("/proc/{pid}/task/{tid}/{name}"));
-        let counters_file = open("schedstat").ok()?;
-        let counters = counters(&counters_file)?;
+    /// # Errors
+    /// The thread has ended, or its counters cannot be read.
+    pub(super) fn open(pid: Pid, tid: Tid, capture_start: Nanos) -> Result<Self, NotWatched> {
+        let open = |name: &str| open(&format!("/proc/{pid}/task/{tid}/{name}"));
+        let counters_file = open("schedstat")?;
+        let counters = counters(&counters_file).ok_or(NotWatched::Ended)?;
+        let system_call = match open("syscall") {
+            Ok(file) => Some(file),
+            Err(NotWatched::Unreadable) => None,
+            Err(error) => return Err(error),
+        };
         let now = perf::now();
         let start = started(tid, now).filter(|start| *start > capture_start);
         let (counters, last) = match start {
             Some(start) => (ThreadCounters::default(), start),
             None => (counters, now),
         };
-        Some(Self {
+        Ok(Self {
             pid,
             counters_file,
-            system_call: open("syscall").ok(),
+            system_call,
             counters,
             last,
             last_wait: Nanos(0),
@@ -113,6 +135,28 @@ impl WatchedThread {
     }
 }
 
+/// Opens a file of a thread.
+fn open(path: &str) -> Result<File, NotWatched> {
+    let file = File::open(path).map_err(|error| NotWatched::of(&error))?;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // The kernel assigns the lowest free number.
+    match file.as_raw_fd() as u64 >= limit / FILES_SHARE {
+        true => Err(NotWatched::TooManyFiles),
+        false => Ok(file),
+    }
+}
+
+impl NotWatched {
+    /// Returns why, by the error of one of its files.
+    pub(super) fn of(error: &io::Error) -> Self {
+        match () {
+            () if machine::has_ended(error) => Self::Ended,
+            () if lacks_descriptors(error) => Self::TooManyFiles,
+            () => Self::Unreadable,
+        }
+    }
+}
+
 fn counters(file: &File) -> Option<ThreadCounters> {
     let mut buffer = [0; MAX_BYTES];
     let length = file.read_at(&mut buffer, 0).ok()?;
@@ -128,4 +172,27 @@ fn started(tid: Tid, now: Nanos) -> Option<Nanos> {
     let started = u128::from(ticks) * 1_000_000_000 / u128::from(per_second);
     let age = u64::try_from(since_boot.checked_sub(started)?).ok()?;
     Some(Nanos(now.0.saturating_sub(age)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn only_threads_that_have_ended_are_not_missed() {
+        for (errno, expected) in [
+            (Errno::NOENT, NotWatched::Ended),
+            (Errno::SRCH, NotWatched::Ended),
+            (Errno::MFILE, NotWatched::TooManyFiles),
+            (Errno::NFILE, NotWatched::TooManyFiles),
+            (Errno::ACCESS, NotWatched::Unreadable),
+            (Errno::PERM, NotWatched::Unreadable),
+        ] {
+            assert_eq!(NotWatched::of(&errno.into()), expected, "{errno}");
+        }
+        let ended = WatchedThread::open(Pid(i32::MAX), Tid(i32::MAX), Nanos(0));
+        assert_eq!(ended.err(), Some(NotWatched::Ended));
+    }
 }
