@@ -6,16 +6,14 @@ mod support;
 #[path = "findings/trouble.rs"]
 mod trouble;
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use perfcollect::output::summary::Finding;
 use support::{
-    Running, Runtime, Saved, Workload, captured_during, captured_for, perfcollect, run, start,
-    wait_for_cpu_time, wait_until, workloads,
+    LimitedGroup, Running, Runtime, Saved, Workload, captured_during, captured_for, perfcollect,
+    run, start, wait_for_cpu_time, workloads,
 };
-use test_skip::Missing;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -173,59 +171,18 @@ fn a_process_that_waits_for_a_cpu_is_found() {
     assert_eq!(found.count(), 1, "{:#?}", saved.summary.findings);
 }
 
-/// A control group with a limit of a twentieth of a CPU, which ends with the test.
-struct LimitedGroup(PathBuf);
-
-impl LimitedGroup {
-    fn new() -> Option<Self> {
-        let name = format!("perfcollect-test-{}", std::process::id());
-        let root = Path::new("/sys/fs/cgroup");
-        // Version 2 passes a controller on to groups below if that is set.
-        let _ = std::fs::write(root.join("cgroup.subtree_control"), "+cpu");
-        let limits = [
-            ("cpu", "cpu.cfs_quota_us", "5000"),
-            ("", "cpu.max", "5000 100000"),
-        ];
-        limits.into_iter().find_map(|(hierarchy, file, limit)| {
-            let group = root.join(hierarchy).join(&name);
-            std::fs::create_dir(&group).ok()?;
-            let group = Self(group);
-            std::fs::write(group.0.join(file), limit).ok()?;
-            Some(group)
-        })
-    }
-}
-
-impl Drop for LimitedGroup {
-    fn drop(&mut self) {
-        // The kernel may need a moment to remove the last task.
-        for _ in 0..100 {
-            match std::fs::remove_dir(&self.0) {
-                Ok(()) => return,
-                Err(_) => std::thread::sleep(Duration::from_millis(20)),
-            }
-        }
-    }
-}
-
 /// The group is not that of the target: all processes of the machine are looked at.
 #[test]
 fn a_throttled_control_group_is_found() {
     need_capture!();
-    let Some(group) = LimitedGroup::new() else {
-        return test_skip::skip(Missing::Writable("/sys/fs/cgroup/cpu/cgroup.procs"));
-    };
+    // A twentieth of a CPU.
+    let group = need!(LimitedGroup::new(5000));
     let _alone = trouble::alone();
-    let procs = group.0.join("cgroup.procs");
-    let script = format!("echo $$ > {} && while :; do :; done", procs.display());
-    let limited = start(Command::new("sh").args(["-c", &script]));
-    let is_in_group = || std::fs::read_to_string(&procs).is_ok_and(|pids| !pids.is_empty());
-    wait_until("the loop is in its group", is_in_group);
+    let limited = group.start(&LOOP[3..]);
     let wait = || wait_for_cpu_time(limited.pid(), Duration::from_millis(80));
     let saved = captured_during(&[], wait);
     let found = finding(&saved, "throttled").unwrap();
-    let name = group.0.file_name().unwrap().to_str().unwrap();
-    assert!(found.text.contains(name), "{found:?}");
+    assert!(found.text.contains(group.name()), "{found:?}");
     // It runs for a twentieth of the time.
     let pressure = saved.summary.info.cpu_pressure.as_ref().unwrap();
     assert!(pressure.throttled_ms > 600.0, "{pressure:?}");

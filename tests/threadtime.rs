@@ -7,11 +7,14 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use perfcollect::output::summary::{PlaceTime, Summary, ThreadTime};
+use perfcollect::trace::NoticeKind;
 use support::{
-    Finished, Runtime, Workload, compiled, perfview_json, run_perfcollect, workloads, zip,
+    Finished, LimitedGroup, Runtime, Workload, compiled, notices_of, perfcollect, perfview_json,
+    perfview_text, run, run_perfcollect, start, wait_until, workloads, zip,
 };
 use tempfile::TempDir;
 
@@ -115,7 +118,7 @@ fn times_are_those_that_threads_measured() {
             // Nothing but waits for a CPU is there otherwise.
             let others = found.keys().filter(|name| *name != reason);
             let others: Vec<_> = others
-                .filter(|name| !["ready", "preempted"].contains(&name.as_str()))
+                .filter(|name| !["ready", "preempted", "throttled"].contains(&name.as_str()))
                 .collect();
             assert_eq!(others, Vec::<&String>::new(), "{function}");
         }
@@ -140,7 +143,7 @@ fn times_of_a_thread_add_up_to_the_length_of_the_capture() {
     }
     // Threads that only wait for CPUs are not blocked.
     let spinner = times.threads.iter().find(|row| row.name == "spinner");
-    let waits = ["ready", "preempted"];
+    let waits = ["ready", "preempted", "throttled"];
     let of_cpu = |rows: &[perfcollect::output::summary::ReasonTime]| -> f64 {
         let of_cpu = rows.iter().filter(|row| waits.contains(&&*row.reason));
         of_cpu.map(|row| row.ms).sum()
@@ -174,6 +177,104 @@ fn perfview_shows_the_same_times() {
             assert!((shown - row.ms).abs() < 1.0, "{file}: {shown} {row:?}");
         }
     }
+}
+
+/// A group that may run for a fifth of a CPU, with one thread that needs all of it.
+#[test]
+fn cpu_limits_of_control_groups_are_reasons() {
+    let group = need!(LimitedGroup::new(20_000));
+    let limited = group.start(&["sh", "-c", "while :; do :; done"]);
+    let pid = limited.pid().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["collect", "x", "-threadtime", "-collectsec", "3"];
+    let words = options.into_iter().chain(["-pid", &pid]);
+    let finished = run_perfcollect(words, directory.path(), LIMIT).expect_success();
+    let traced = Traced {
+        printed: finished.stdout,
+        directory,
+    };
+    let summary = traced.summary();
+    let times = summary.thread_time.as_ref().unwrap();
+    let mut reasons = times.reasons.iter();
+    let throttled = reasons.find(|row| row.reason == "throttled").unwrap();
+    let pressure = summary.info.cpu_pressure.as_ref().unwrap();
+    assert!(pressure.throttled_group.contains(group.name()));
+    // The capture starts and ends within a period.
+    let error = (throttled.ms - pressure.throttled_ms).abs();
+    let tolerance = pressure.throttled_ms * 0.02 + 100.0;
+    assert!(error < tolerance, "{pressure:?} {:?}", times.reasons);
+    let mut findings = summary.findings.iter();
+    let found = findings.find(|finding| finding.rule == "thread-time");
+    let text = &found.unwrap().text;
+    assert!(
+        text.contains("CPU limit") && text.contains("raise"),
+        "{text}"
+    );
+    let leaf = "throttled: CPU limit of the control group";
+    let folded = traced.entry("x", "blocked.folded");
+    assert!(folded.contains(&format!("[{leaf}]")), "{folded}");
+    // A time in a .nettrace has whole milliseconds: the rest is added to the next time of the thread.
+    for (file, tolerance) in [("x.trace.zip", 1.0), ("x.nettrace", 0.2 * throttled.ms)] {
+        let Some(shown) = perfview_text("threadtime", &traced.path(file), &["--folded=ms"]) else {
+            return;
+        };
+        let lines = shown.lines().filter(|line| line.contains(leaf));
+        let ms = lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap());
+        let ms: f64 = ms.sum();
+        let error = (ms - throttled.ms).abs();
+        assert!(error < tolerance, "{file}: {ms} {throttled:?}");
+    }
+}
+
+/// 300 threads that sleep.
+const SLEEPERS: &str = "
+#include <pthread.h>
+#include <unistd.h>
+static void *rest(void *x) { for (;;) usleep(50000); return x; }
+int main(void) {
+    pthread_t thread;
+    for (int i = 0; i < 300; i++) if (pthread_create(&thread, 0, rest, 0)) return 1;
+    pause();
+}
+";
+
+/// Two files of each thread may take half of the descriptors.
+#[test]
+fn threads_whose_files_cannot_be_opened_are_counted() {
+    need_capture!();
+    need_command!("prlimit");
+    need_command!("setpriv");
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled(directory.path(), "sleepers", SLEEPERS, &["-O1", "-pthread"]);
+    let sleepers = start(&mut Command::new(program));
+    let tasks = format!("/proc/{}/task", sleepers.pid());
+    let threads = || std::fs::read_dir(&tasks).unwrap().count();
+    wait_until("all threads are there", || threads() == 301);
+    let mut command = Command::new("prlimit");
+    command.args([
+        "--nofile=256:256",
+        "setpriv",
+        "--bounding-set=-sys_resource",
+    ]);
+    command.args([&*perfcollect(), "collect".as_ref(), "x".as_ref()]);
+    command.args(["-threadtime", "-collectsec", "1", "-format", "zip", "-pid"]);
+    command.arg(sleepers.pid().to_string());
+    command.current_dir(&directory);
+    let printed = run(&mut command, LIMIT).expect_trace().stdout;
+    let traced = Traced { directory, printed };
+    let summary = traced.summary();
+    let notices = notices_of(&summary, NoticeKind::NoThreadTime);
+    let mut notices = notices.iter();
+    let missing = notices.find(|notice| notice.what.contains("too many files were open"));
+    let missing = missing.unwrap();
+    assert!(missing.remedy.contains("ulimit -n"), "{missing:?}");
+    let followed = summary.thread_time.as_ref().unwrap().threads.len() as u64;
+    assert!((20..64).contains(&followed), "{followed}");
+    // A file may have been closed for another one meanwhile.
+    assert!(
+        (301 - followed..=281).contains(&missing.count),
+        "{missing:?}"
+    );
 }
 
 #[test]

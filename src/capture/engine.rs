@@ -396,6 +396,8 @@ impl<'a, W: Write> Engine<'a, W> {
                 }
                 State::Ready(place) => (Blocked::Ready, place),
                 State::Preempted => (Blocked::Preempted, last_run()),
+                State::ReadyThrottled(place) => (Blocked::Throttled, place),
+                State::Throttled => (Blocked::Throttled, last_run()),
             };
             self.leaf_first.clear();
             self.leaf_first.push(CodeAddress::Blocked(leaf));

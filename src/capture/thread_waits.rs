@@ -28,7 +28,7 @@ type Counters = FxHashMap<(Pid, Tid), ThreadTimes>;
 pub(super) struct ThreadWaits {
     threads: FxHashMap<(Pid, Tid), Thread>,
     ended: BTreeMap<Pid, Waits>,
-    /// Number of threads beyond the limit, at most at a time.
+    /// Number of threads that could not be read or were beyond the limit, at most at a time.
     omitted: u64,
     next_read: Instant,
 }
@@ -151,16 +151,24 @@ impl ThreadWaits {
     }
 }
 
-/// Returns the counters of the threads of processes, and the number of threads beyond the limit.
+/// Returns the counters of the threads of processes, and the number of threads that cannot be read or are beyond the
+/// limit. The threads of a process that cannot be listed count as one.
 fn read(pids: &[Pid]) -> (Counters, u64) {
     let mut counters = Counters::default();
     let mut omitted = 0;
     for &pid in pids {
-        for tid in machine::threads([pid]) {
+        let tids = machine::tids(pid).unwrap_or_else(|error| {
+            omitted += u64::from(!error.has_ended());
+            Vec::new()
+        });
+        for tid in tids {
             if counters.len() >= MAX_THREADS {
                 omitted += 1;
-            } else if let Some(times) = ThreadTimes::of(pid, tid) {
-                counters.insert((pid, tid), times);
+                continue;
+            }
+            match ThreadTimes::of(pid, tid) {
+                Ok(times) => drop(counters.insert((pid, tid), times)),
+                Err(error) => omitted += u64::from(!error.has_ended()),
             }
         }
     }
@@ -181,6 +189,15 @@ mod tests {
             ((Pid(pid), Tid(tid)), times)
         });
         threads.collect()
+    }
+
+    #[test]
+    fn ended_processes_are_not_omitted() {
+        let me = Pid(std::process::id() as i32);
+        let (counters, omitted) = read(&[me, Pid(i32::MAX)]);
+        assert!(counters.keys().any(|(_, tid)| tid.0 == me.0));
+        // The other process has ended.
+        assert_eq!(omitted, 0);
     }
 
     fn started(threads: &[(i32, i32, u64, u64)], omitted: u64) -> ThreadWaits {

@@ -13,6 +13,8 @@ const HARMLESS: [&str; 3] = ["idle", "sleep", "stopped"];
 /// Reasons for which the entry point of a program waits for its end, and its names.
 const UNTIL_END: [&str; 4] = ["task", "event", "thread", "signal"];
 const ENTRY_POINTS: [&str; 4] = ["Main", "<Main>", "<Main>$", "main"];
+/// Reason of threads that a control group kept from the CPUs.
+const THROTTLED: &str = "throttled";
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let Some(times) = &scene.summary.thread_time else {
@@ -49,11 +51,15 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let name = rows
             .find(|row| row.pid == pid)
             .map_or("", |row| row.program());
-        let text = format!(
+        let mut text = format!(
             "threads of {} wait: {}",
             process_name(name, pid),
             named.join(", ")
         );
+        let mut shown = places.iter().take(MAX_NAMED);
+        if shown.any(|place| place.reason == THROTTLED) {
+            text += "; raise the limit, or use less CPU time";
+        }
         Some(
             Finding::new("thread-time", text)
                 .about(pid, name)
@@ -79,6 +85,7 @@ fn described(place: &PlaceTime) -> String {
     let time = duration(place.ms / 1e3);
     let what = match &*place.reason {
         "ready" | "preempted" => "for a CPU",
+        THROTTLED => "at the CPU limit of their control group",
         "lock" => "for locks",
         "socket" => "for sockets",
         "pipe" => "for pipes",

@@ -37,6 +37,7 @@ mod scheduler_clock;
 mod system_call;
 mod tasks;
 mod thread_state;
+mod throttling;
 
 pub use capabilities::drop_capabilities;
 pub use content::Content;
@@ -53,16 +54,19 @@ pub use owner::Owner;
 pub use priority::{raise_thread_priority, reset_thread_priority};
 pub use proc_fs::{
     ProcError, arguments, boot_id, command_line, container, control_group, cpu_ticks, environment,
-    exists, file_owner, has_other_clock, is_running, is_stopped, namespace_pid,
-    new_namespace_threads, pids, preemptions, process_name, start_ticks, thread_group, thread_name,
-    thread_names, threads, why_unreadable, with_descendants,
+    exists, file_owner, has_ended, has_other_clock, is_running, is_stopped, namespace_pid,
+    new_namespace_threads, pids, process_name, start_ticks, thread_group, thread_name,
+    thread_names, threads, tids, why_unreadable, with_descendants,
 };
 pub use recording_files::RecordingFiles;
 pub use rows::JitProcesses;
 pub use sched_stat::{ThreadCounters, ThreadTimes};
 pub use scheduler_clock::SchedulerClock;
 pub use system_call::{Resource, SystemCall};
-pub use thread_state::{Blocked, NotBlocked, SchedulerState, kernel_function, time_slices};
+pub use thread_state::{
+    Blocked, NotBlocked, SchedulerState, Switches, kernel_function, time_slices,
+};
+pub use throttling::{CpuLimit, CpuStatistics, Throttled, group_name, limits_of, throttling_of};
 
 /// Limit on the processes that are counted as unreadable.
 const MAX_WITHOUT_DESCRIPTORS: usize = 1 << 16;

@@ -30,6 +30,22 @@ pub enum ProcError {
     },
 }
 
+impl ProcError {
+    /// Returns whether the process or thread has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let Self::Read { source, .. } = self;
+        has_ended(source)
+    }
+}
+
+/// Returns whether a process or thread has ended, by the error of one of its files.
+#[must_use]
+pub fn has_ended(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::NOENT | Errno::SRCH))
+}
+
 pub(super) fn read(path: String, limit: u64) -> Result<Vec<u8>, ProcError> {
     let mut bytes = Vec::new();
     File::open(&path)
@@ -47,7 +63,10 @@ pub fn pids() -> Result<Vec<Pid>, ProcError> {
 }
 
 /// Returns all threads of a process.
-pub(super) fn tids(pid: Pid) -> Result<Vec<Tid>, ProcError> {
+///
+/// # Errors
+/// The process has ended, or may not be read.
+pub fn tids(pid: Pid) -> Result<Vec<Tid>, ProcError> {
     numeric_names(format!("/proc/{pid}/task")).map(|tids| tids.into_iter().map(Tid).collect())
 }
 
@@ -222,14 +241,6 @@ pub fn file_owner(pid: Pid) -> Option<u32> {
 #[must_use]
 pub fn is_stopped(pid: Pid) -> bool {
     status(pid, "State").is_some_and(|state| state.starts_with(['T', 't']))
-}
-
-/// Returns how often the scheduler has taken its CPU from a thread that could have gone on.
-#[must_use]
-pub fn preemptions(tid: Tid) -> Option<u64> {
-    status(Pid(tid.0), "nonvoluntary_ctxt_switches")?
-        .parse()
-        .ok()
 }
 
 /// Returns the names of a process's threads. Skips those that cannot be read.

@@ -1,6 +1,8 @@
 //! Times of threads, as the kernel's scheduler counts them (Documentation/scheduler/sched-stats.rst).
 
-use super::proc_fs::read;
+use std::io;
+
+use super::proc_fs::{ProcError, read};
 use crate::trace::{Pid, Tid};
 
 /// Maximum size of the file, in bytes.
@@ -17,10 +19,17 @@ pub struct ThreadTimes {
 
 impl ThreadTimes {
     /// Reads the times of a running thread.
-    #[must_use]
-    pub fn of(pid: Pid, tid: Tid) -> Option<Self> {
-        let line = read(format!("/proc/{pid}/task/{tid}/schedstat"), MAX_BYTES).ok()?;
-        Self::parse(std::str::from_utf8(&line).ok()?)
+    ///
+    /// # Errors
+    /// The thread has ended, or its file cannot be opened or is malformed.
+    pub fn of(pid: Pid, tid: Tid) -> Result<Self, ProcError> {
+        let path = format!("/proc/{pid}/task/{tid}/schedstat");
+        let line = read(path.clone(), MAX_BYTES)?;
+        let line = std::str::from_utf8(&line).ok();
+        line.and_then(Self::parse).ok_or_else(|| ProcError::Read {
+            path,
+            source: io::ErrorKind::InvalidData.into(),
+        })
     }
 
     /// Parses `time on a CPU, time on a run queue, number of time slices`.

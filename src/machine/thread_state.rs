@@ -8,6 +8,7 @@ use crate::trace::{Pid, Tid};
 
 /// Maximum size of a file that is read, in bytes.
 const MAX_BYTES: u64 = 4096;
+const MAX_STATUS_BYTES: u64 = 1 << 16;
 
 /// State of a thread in the scheduler: the third field of /proc/PID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,15 @@ pub struct Blocked {
     pub sp: u64,
     /// Instruction pointer of the user code.
     pub ip: u64,
+}
+
+/// How often a thread has left its CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// To wait for something.
+    pub waits: u64,
+    /// Because the scheduler took it.
+    pub preemptions: u64,
 }
 
 /// Why it is unknown where a thread waits.
@@ -136,22 +146,33 @@ pub fn time_slices(pid: Pid, tid: Tid) -> Option<u64> {
             line.split_ascii_whitespace().nth(2)?.parse().ok()
         });
     // Not every kernel counts them.
-    slices.or_else(|| switches(&read(format!("{task}/status"), MAX_BYTES).ok()?))
+    slices.or_else(|| {
+        let Switches { waits, preemptions } = Switches::of(tid)?;
+        waits.checked_add(preemptions)
+    })
 }
 
-/// Parses the lines `voluntary_ctxt_switches: N` and `nonvoluntary_ctxt_switches: N`, the last ones of
-/// /proc/PID/status.
-fn switches(status: &[u8]) -> Option<u64> {
-    let status = String::from_utf8_lossy(status);
-    let value = |line: &str| {
-        line.split_once("voluntary_ctxt_switches:")?
-            .1
-            .trim()
-            .parse::<u64>()
-            .ok()
-    };
-    let mut values = status.lines().rev().map_while(value);
-    values.next()?.checked_add(values.next()?)
+impl Switches {
+    /// Reads the counters of a thread.
+    #[must_use]
+    pub fn of(tid: Tid) -> Option<Self> {
+        Self::parse(&read(format!("/proc/{tid}/status"), MAX_STATUS_BYTES).ok()?)
+    }
+
+    /// Parses the lines `voluntary_ctxt_switches: N` and `nonvoluntary_ctxt_switches: N`, the last ones of
+    /// /proc/PID/status.
+    fn parse(status: &[u8]) -> Option<Self> {
+        let status = String::from_utf8_lossy(status);
+        let value = |line: &str| {
+            let (_, value) = line.split_once("voluntary_ctxt_switches:")?;
+            value.trim().parse().ok()
+        };
+        let mut values = status.lines().rev().map_while(value);
+        Some(Self {
+            preemptions: values.next()?,
+            waits: values.next()?,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -195,11 +216,14 @@ mod tests {
     #[test]
     fn switches_are_the_last_lines() {
         let status = b"Name:\tvoluntary_ctxt_switches: 9\nvoluntary_ctxt_switches:\t3\nnonvoluntary_ctxt_switches:\t4\n";
-        assert_eq!(switches(status), Some(7));
-        assert_eq!(switches(b"nonvoluntary_ctxt_switches:\t4\n"), None);
-        assert_eq!(switches(b""), None);
-        let own = read("/proc/self/status".into(), MAX_BYTES).unwrap();
-        assert!(switches(&own).is_some());
+        let expected = Switches {
+            waits: 3,
+            preemptions: 4,
+        };
+        assert_eq!(Switches::parse(status), Some(expected));
+        assert_eq!(Switches::parse(b"nonvoluntary_ctxt_switches:\t4\n"), None);
+        assert_eq!(Switches::parse(b""), None);
+        assert!(Switches::of(Tid(std::process::id() as i32)).is_some());
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub enum Blocked {
     Ready,
     /// The scheduler had taken its CPU, and it waited for the next one.
     Preempted,
+    /// It was ready, and its control group had used up the CPU time that its limit grants.
+    Throttled,
     /// A signal or a debugger had stopped it.
     Stopped,
     /// Unknown.
@@ -81,6 +83,7 @@ impl Blocked {
             Self::Stopped => (3, 0, 0),
             Self::Unknown => (4, 0, 0),
             Self::Preempted => (5, 0, 0),
+            Self::Throttled => (6, 0, 0),
         }
     }
 
@@ -93,6 +96,7 @@ impl Blocked {
             3 => Self::Stopped,
             4 => Self::Unknown,
             5 => Self::Preempted,
+            6 => Self::Throttled,
             _ => return None,
         })
     }
@@ -109,6 +113,7 @@ impl Blocked {
             Self::Fault => "[page fault]".into(),
             Self::Ready => "[ready: waits for a CPU]".into(),
             Self::Preempted => "[preempted: waits for a CPU]".into(),
+            Self::Throttled => "[throttled: CPU limit of the control group]".into(),
             Self::Stopped => "[stopped]".into(),
             Self::Unknown => "[blocked: unknown]".into(),
         }
@@ -126,6 +131,7 @@ mod tests {
             Blocked::Fault,
             Blocked::Ready,
             Blocked::Preempted,
+            Blocked::Throttled,
             Blocked::Stopped,
             Blocked::Unknown,
         ];
@@ -142,6 +148,6 @@ mod tests {
             leaves.each_ref().map(|leaf| reason_of(leaf)),
             [IDLE, "page fault"]
         );
-        assert_eq!(Blocked::decoded(6, 0, 0), None);
+        assert_eq!(Blocked::decoded(7, 0, 0), None);
     }
 }

@@ -51,6 +51,7 @@ mod child;
 pub mod events;
 mod firefox_profiler;
 pub mod grammar;
+mod limited_group;
 mod perf_map;
 pub mod perf_script;
 mod perfview;
@@ -75,6 +76,7 @@ pub use child::{
     AS_NOBODY, Finished, POORER, Running, finish, is_installed, on_terminal, run, start,
 };
 pub use firefox_profiler::{FirefoxProfiler, FirefoxStacks};
+pub use limited_group::LimitedGroup;
 pub use perf_map::perf_map;
 pub use perfview::{
     NO_STACK, as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,

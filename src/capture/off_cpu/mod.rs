@@ -4,6 +4,7 @@
 //! long each ran and waited for a CPU, and the stack of one that waits shows where. What a thread spends
 //! without a CPU between two looks belongs to the places where it was found (`timeline`).
 
+mod throttling;
 mod tick;
 mod ticker;
 mod timeline;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::usage;
 use crate::machine::ThreadCounters;
-use crate::trace::{Nanos, Notice, NoticeKind, Pid};
+use crate::trace::{MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid};
 use ticker::{Shared, Ticker};
 
 /// Ticks that wait to be unwound. A tick with its stack has 16 KiB.
@@ -65,6 +66,7 @@ impl OffCpu {
             is_over: AtomicBool::new(false),
             unwinding_ns: AtomicU64::new(0),
             omitted: AtomicUsize::new(0),
+            without_files: AtomicUsize::new(0),
             unreadable: AtomicUsize::new(0),
             rounds: AtomicU64::new(0),
             round_ns: AtomicU64::new(0),
@@ -147,6 +149,13 @@ impl OffCpu {
             let what = format!("{omitted} threads were too many to see where they wait");
             notice(what, "capture fewer processes: -pid PID").counting(omitted)
         });
+        let without_files = read(&self.shared.without_files);
+        let without_files = (without_files > 0).then(|| {
+            let what = format!(
+                "{without_files} threads are missing where threads wait: too many files were open"
+            );
+            notice(what, MORE_DESCRIPTORS).counting(without_files)
+        });
         let incomplete = self.is_incomplete.then(|| {
             let what =
                 "where threads wait was not read until the end: a process has locked its memory";
@@ -160,7 +169,7 @@ impl OffCpu {
             );
             notice(what, "capture for longer, or fewer processes: -pid PID")
         });
-        [unreadable, omitted, incomplete, rare]
+        [unreadable, omitted, without_files, incomplete, rare]
             .into_iter()
             .flatten()
             .collect()

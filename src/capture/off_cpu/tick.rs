@@ -1,7 +1,7 @@
 //! What is found of a thread that has run since it was looked at before.
 
 use crate::capture::snapshot::Read;
-use crate::machine::ThreadCounters;
+use crate::machine::{Switches, ThreadCounters};
 use crate::trace::{Blocked, Nanos, Pid, Tid};
 
 /// A look at a thread.
@@ -17,9 +17,12 @@ pub(in crate::capture) struct Tick {
     pub(super) counters: Option<ThreadCounters>,
     /// Whether no other look follows.
     pub(super) is_last: bool,
-    /// How often the scheduler has taken its CPU and given it one since the last look at which it had waited
-    /// for one. `None` if it has not waited for one, or that is unknown.
-    pub(super) preemptions: Option<(u64, u64)>,
+    /// How often it has left its CPU since it was last seen to have waited for one. `None` if it has not waited
+    /// for one, or that is unknown.
+    pub(super) switches: Option<Switches>,
+    /// For how many nanoseconds of the time in which it waited for one since the last look its control groups
+    /// had used up their CPU time.
+    pub(super) throttled: u64,
     /// Its counters and the time when it was first known: its start, or that of the capture.
     pub(super) first: Option<(Nanos, ThreadCounters)>,
     /// Where it waits. `None` if it runs.

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::throttling::{Limits, Throttling};
 use super::tick::{Found, Tick};
-use super::watched_thread::WatchedThread;
+use super::watched_thread::{NotWatched, WatchedThread};
 use crate::capture::snapshot::{Process, Read};
 use crate::capture::usage::thread_cpu_time;
-use crate::machine::{self, NotBlocked, ThreadCounters};
+use crate::machine::{self, NotBlocked, ProcError, ThreadCounters};
 use crate::perf;
 use crate::trace::{Blocked, Nanos, Pid, Tid};
 
@@ -23,6 +24,9 @@ const MIN_INTERVAL: Duration = Duration::from_millis(2);
 const LIST_INTERVAL: Duration = Duration::from_millis(25);
 /// Part of the budget that lists of threads and memory maps take at most.
 const LIST_SHARE: f64 = 0.25;
+/// Shortest interval of searches for the control groups of the processes, and the part of the budget that they take.
+const LIMITS_INTERVAL: Duration = Duration::from_millis(100);
+const LIMITS_SHARE: f64 = 0.1;
 /// Longest time without a pause: other threads wait for the CPU meanwhile.
 const MAX_BURST: Duration = Duration::from_millis(1);
 /// Length of a pause.
@@ -42,6 +46,8 @@ pub(super) struct Shared {
     pub(super) unwinding_ns: AtomicU64,
     /// Largest number of threads beyond [`MAX_THREADS`].
     pub(super) omitted: AtomicUsize,
+    /// Largest number of threads whose files could not be opened because too many were open.
+    pub(super) without_files: AtomicUsize,
     /// Threads whose system calls and stacks may not be read.
     pub(super) unreadable: AtomicUsize,
     /// Number of rounds, and the nanoseconds between the first and the last one.
@@ -57,10 +63,12 @@ pub(super) struct Ticker {
     share: f64,
     processes: FxHashMap<Pid, WatchedProcess>,
     threads: FxHashMap<Tid, WatchedThread>,
+    throttling: Throttling,
     /// Threads of the kernel, and those that have ended before their process.
     ignored: FxHashSet<Tid>,
     started: Nanos,
     next_list: Instant,
+    next_limits: Instant,
     burst: Burst,
     random: u64,
 }
@@ -70,6 +78,7 @@ struct WatchedProcess {
     process: Process,
     next_map: Instant,
     is_stopped: bool,
+    limits: Limits,
 }
 
 impl WatchedProcess {
@@ -79,7 +88,17 @@ impl WatchedProcess {
             process: Process::of_stacks(pid, Pid(tid.0)),
             next_map: Instant::now() + LIST_INTERVAL,
             is_stopped: machine::is_stopped(pid),
+            limits: Limits::default(),
         }
+    }
+
+    /// Reads the memory map again.
+    fn renew(&mut self, pid: Pid, tid: Tid) {
+        let limits = std::mem::take(&mut self.limits);
+        *self = Self {
+            limits,
+            ..Self::of(pid, tid)
+        };
     }
 }
 
@@ -119,9 +138,11 @@ impl Ticker {
             share: share.clamp(1e-3, 1.0),
             processes: FxHashMap::default(),
             threads: FxHashMap::default(),
+            throttling: Throttling::new(),
             ignored: FxHashSet::default(),
             started: perf::now(),
             next_list: Instant::now(),
+            next_limits: Instant::now(),
             burst: Burst {
                 start: Duration::ZERO,
                 before: Duration::ZERO,
@@ -139,6 +160,11 @@ impl Ticker {
                 self.list();
                 let interval = self.burst.take().div_f64(self.share * LIST_SHARE);
                 self.next_list = Instant::now() + interval.max(LIST_INTERVAL);
+            }
+            if Instant::now() >= self.next_limits {
+                self.find_limits();
+                let interval = self.burst.take().div_f64(self.share * LIMITS_SHARE);
+                self.next_limits = Instant::now() + interval.max(LIMITS_INTERVAL);
             }
             if self.look(is_over).is_err() || is_over {
                 return;
@@ -162,24 +188,39 @@ impl Ticker {
         0.5 + (self.random >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Adds the threads that are new.
-    fn list(&mut self) {
+    /// Returns the processes to look at. `None` if they cannot be listed now.
+    fn pids(&self) -> Option<Vec<Pid>> {
         let pids = self.shared.pids.lock();
         let pids = pids.unwrap_or_else(PoisonError::into_inner).clone();
         let own = Pid(std::process::id() as i32);
-        let pids = pids.unwrap_or_else(|| {
-            let mut all = machine::pids().unwrap_or_default();
+        pids.or_else(|| {
+            let mut all = machine::pids().ok()?;
             all.retain(|pid| *pid != own);
-            all
-        });
+            Some(all)
+        })
+    }
+
+    /// Adds the threads that are new.
+    fn list(&mut self) {
+        let Some(pids) = self.pids() else {
+            self.shared.without_files.fetch_max(1, Ordering::Relaxed);
+            return;
+        };
         self.processes.retain(|pid, _| pids.contains(pid));
         let mut ignored = FxHashSet::default();
-        let mut omitted = 0;
+        let (mut omitted, mut without_files) = (0, 0);
         for &pid in &pids {
             self.burst.pause();
             let process = self.processes.get(&pid).map(|known| known.is_stopped);
             let is_stopped = machine::is_stopped(pid);
-            for tid in machine::threads([pid]) {
+            // One that cannot be listed counts as its main thread.
+            let (tids, error) = match machine::tids(pid) {
+                Ok(tids) => (tids, None),
+                Err(ProcError::Read { source, .. }) => {
+                    (vec![Tid(pid.0)], Some(NotWatched::of(&source)))
+                }
+            };
+            for tid in tids {
                 if self.ignored.contains(&tid) {
                     ignored.insert(tid);
                 } else if let Some(thread) = self.threads.get_mut(&tid) {
@@ -187,21 +228,16 @@ impl Ticker {
                     thread.is_due |= process.is_some_and(|known| known != is_stopped);
                 } else if self.threads.len() >= MAX_THREADS {
                     omitted += 1;
-                } else if let Some(thread) = WatchedThread::open(pid, tid, self.started) {
-                    match thread.blocked() {
-                        Err(NotBlocked::NoUserCode) => {
-                            ignored.insert(tid);
-                            continue;
-                        }
-                        Err(NotBlocked::Unreadable(_)) => {
+                } else {
+                    match error.map_or_else(|| self.add(pid, tid), Err) {
+                        Ok(true) | Err(NotWatched::Ended) => {}
+                        Ok(false) => drop(ignored.insert(tid)),
+                        Err(NotWatched::TooManyFiles) => without_files += 1,
+                        Err(NotWatched::Unreadable) => {
                             self.shared.unreadable.fetch_add(1, Ordering::Relaxed);
+                            ignored.insert(tid);
                         }
-                        Ok(_) | Err(NotBlocked::Runs) => {}
                     }
-                    self.threads.insert(tid, thread);
-                    self.processes
-                        .entry(pid)
-                        .or_insert_with(|| WatchedProcess::of(pid, tid));
                 }
             }
             if let Some(known) = self.processes.get_mut(&pid) {
@@ -210,6 +246,36 @@ impl Ticker {
         }
         self.ignored = ignored;
         self.shared.omitted.fetch_max(omitted, Ordering::Relaxed);
+        let missing = &self.shared.without_files;
+        missing.fetch_max(without_files, Ordering::Relaxed);
+    }
+
+    /// Adds a thread. Returns whether it is one of a program, not of the kernel.
+    fn add(&mut self, pid: Pid, tid: Tid) -> Result<bool, NotWatched> {
+        let thread = WatchedThread::open(pid, tid, self.started)?;
+        match thread.blocked() {
+            Err(NotBlocked::NoUserCode) => return Ok(false),
+            Err(NotBlocked::Unreadable(_)) => {
+                self.shared.unreadable.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(_) | Err(NotBlocked::Runs) => {}
+        }
+        self.threads.insert(tid, thread);
+        let throttling = &mut self.throttling;
+        self.processes.entry(pid).or_insert_with(|| WatchedProcess {
+            limits: throttling.limits_of(pid),
+            ..WatchedProcess::of(pid, tid)
+        });
+        Ok(true)
+    }
+
+    /// Finds the control groups of the processes: a process may move to another one.
+    fn find_limits(&mut self) {
+        for (pid, process) in &mut self.processes {
+            process.limits = self.throttling.limits_of(*pid);
+            self.burst.pause();
+        }
+        self.throttling.forget_unused();
     }
 
     /// Looks at all threads once.
@@ -227,11 +293,17 @@ impl Ticker {
                 thread.last = time;
                 continue;
             }
-            let process = self.processes.get_mut(&thread.pid);
-            let found = counters.and_then(|now| find(process?, *tid, thread, now));
-            let preemptions = counters.and_then(|now| thread.preemptions(*tid, now));
+            let mut process = self.processes.get_mut(&thread.pid);
+            let found = counters.and_then(|now| find(process.as_deref_mut()?, *tid, thread, now));
+            let wait = counters.and_then(|now| thread.cpu_wait(now));
+            let throttled = wait.zip(process);
+            let throttled = throttled.map_or(0, |(wait, process)| {
+                self.throttling.of(&wait, &process.limits)
+            });
+            let switches = wait.and_then(|_| thread.switches(*tid));
             let tick = Tick {
-                preemptions,
+                switches,
+                throttled,
                 is_last,
                 pid: thread.pid,
                 tid: *tid,
@@ -278,7 +350,7 @@ fn find(
     if stack.is_empty() && Instant::now() >= watched.next_map {
         // The thread is new, or the process has executed another program.
         let start = thread_cpu_time();
-        *watched = WatchedProcess::of(thread.pid, tid);
+        watched.renew(thread.pid, tid);
         let cost = thread_cpu_time().saturating_sub(start);
         watched.next_map += cost * 1000;
         stack = watched.process.stack(blocked.sp, STACK_BYTES);

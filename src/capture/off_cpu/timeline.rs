@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::tick::Tick;
-use crate::machine::ThreadCounters;
+use crate::machine::{Switches, ThreadCounters};
 use crate::trace::{Nanos, Tid};
 
 /// Longest time that the scheduler has not counted yet of a thread that runs: that between two ticks of its
@@ -58,6 +58,10 @@ pub(in crate::capture) enum State<P> {
     Ready(Option<P>),
     /// The scheduler had taken its CPU.
     Preempted,
+    /// Its control group had used up its CPU time: it was ready, after it had waited at a place.
+    ReadyThrottled(Option<P>),
+    /// Its control group had used up its CPU time while it ran.
+    Throttled,
 }
 
 impl<P: Clone> Timeline<P> {
@@ -107,12 +111,17 @@ impl<P: Clone> Timeline<P> {
         };
         let ready = counters.waited_ns.saturating_sub(line.counters.waited_ns);
         line.counters.waited_ns = counters.waited_ns;
-        let preempted = match tick.preemptions {
-            Some((count, slices)) => share(ready, count, slices),
+        let throttled = tick.throttled.min(ready);
+        // A thread that its control group stops while it runs counts as preempted.
+        let of_running = |time| match tick.switches {
+            Some(Switches { waits, preemptions }) => {
+                share(time, preemptions, preemptions.saturating_add(waits))
+            }
             None if was_waiting => 0,
-            None => ready,
+            None => time,
         };
-        let woken = ready - preempted;
+        let (stopped, preempted) = (of_running(throttled), of_running(ready - throttled));
+        let (held, woken) = (throttled - stopped, ready - throttled - preempted);
         let ran = counters.ran_ns.saturating_sub(line.counters.ran_ns);
         let spent = [unchanged, ran, ready, line.returned].into_iter();
         let rest = spent.fold(end - start, u64::saturating_sub);
@@ -126,12 +135,22 @@ impl<P: Clone> Timeline<P> {
         let new_start = end - to_new;
         // It was ready before it ran.
         let ready_start = new_start.saturating_sub(ready).max(old_start + to_old);
-        let waits = [
-            Wait::of(State::Waits(old.clone()), old_start, to_old),
-            Wait::of(State::Ready(old.clone()), ready_start, woken),
-            Wait::of(State::Preempted, ready_start + woken, preempted),
-            Wait::of(State::Waits(place.clone()), new_start, to_new),
+        let parts = [
+            (State::ReadyThrottled(old.clone()), held),
+            (State::Ready(old.clone()), woken),
+            (State::Throttled, stopped),
+            (State::Preempted, preempted),
         ];
+        let mut part_start = ready_start;
+        let parts = parts.map(|(state, length)| {
+            let part = Wait::of(state, part_start, length);
+            part_start += length;
+            part
+        });
+        let before = Wait::of(State::Waits(old), old_start, to_old);
+        let after = Wait::of(State::Waits(place.clone()), new_start, to_new);
+        let waits = before.into_iter().chain(parts.into_iter().flatten());
+        let waits = waits.chain(after).collect();
         match place {
             Some(_) => {
                 line = Line {
@@ -148,7 +167,7 @@ impl<P: Clone> Timeline<P> {
             }
         }
         self.threads.insert(tick.tid, line);
-        waits.into_iter().flatten().collect()
+        waits
     }
 }
 
@@ -191,7 +210,8 @@ mod tests {
                 slices,
             }),
             first: None,
-            preemptions: None,
+            switches: None,
+            throttled: 0,
             is_last: false,
             found: None,
         }
@@ -204,6 +224,10 @@ mod tests {
             first: tick.counters.map(|counters| (tick.time, counters)),
             ..tick
         }
+    }
+
+    fn switches(waits: u64, preemptions: u64) -> Option<Switches> {
+        Some(Switches { waits, preemptions })
     }
 
     fn waits(found: &[Wait<char>]) -> Vec<(State<char>, u64, u64)> {
@@ -229,9 +253,9 @@ mod tests {
         assert_eq!(found.iter().map(|wait| wait.length / MS).sum::<u64>(), 90);
         let at_b = |wait: &Wait<char>| wait.state == State::Waits(Some('b'));
         assert!(found.iter().all(at_b));
-        // A quarter of its time slices began when another thread had taken its CPU.
+        // One time of four it left the CPU because another thread took it.
         let preempted = Tick {
-            preemptions: Some((1, 4)),
+            switches: switches(3, 1),
             ..tick(1200, 1100, 25, 101, 7)
         };
         let found = timeline.tick(&preempted, Some('b'));
@@ -261,6 +285,33 @@ mod tests {
             (State::Waits(Some('b')), 445, 55),
         ];
         assert_eq!(waits(&found), expected);
+    }
+
+    #[test]
+    fn a_limit_of_a_control_group_is_a_reason() {
+        let mut timeline = Timeline::default();
+        timeline.tick(&start(100, 0, 0), Some('a'));
+        // What it waited for has come, but its group may not run until 280, and then another thread runs.
+        let woken = Tick {
+            throttled: 80 * MS,
+            switches: switches(1, 0),
+            ..tick(300, 200, 10, 90, 2)
+        };
+        let found = timeline.tick(&woken, Some('b'));
+        let expected = [
+            (State::Waits(Some('a')), 100, 100),
+            (State::ReadyThrottled(Some('a')), 210, 80),
+            (State::Ready(Some('a')), 290, 10),
+        ];
+        assert_eq!(waits(&found), expected);
+        // It was stopped while it ran. What its group waited beyond its own waits concerns other threads.
+        let stopped = Tick {
+            throttled: 700 * MS,
+            switches: switches(0, 2),
+            ..tick(400, 300, 30, 170, 4)
+        };
+        let found = timeline.tick(&stopped, None);
+        assert_eq!(waits(&found), [(State::Throttled, 320, 80)]);
     }
 
     #[test]

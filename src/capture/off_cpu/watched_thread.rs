@@ -1,18 +1,35 @@
 //! A thread that is looked at again and again: its counters, and where it waits.
 
 use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
+use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::machine::{self, Blocked, NotBlocked, ThreadCounters};
+use super::throttling::CpuWait;
+use crate::machine::{self, Blocked, NotBlocked, Switches, ThreadCounters};
 use crate::perf;
-use crate::trace::{Nanos, Pid, Tid};
+use crate::trace::{Nanos, Pid, Tid, lacks_descriptors};
 
 /// Maximum size of the files, in bytes.
 const MAX_BYTES: usize = 512;
+/// The part of the descriptors that threads may take is one of so many: others are for files with code.
+const FILES_SHARE: u64 = 2;
 /// Least time without a CPU for which it matters why, in nanoseconds.
 const MIN_WAITED_NS: u64 = 100_000;
+
+/// Why a thread is not watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotWatched {
+    /// It has ended.
+    Ended,
+    /// Too many files are open.
+    TooManyFiles,
+    /// The kernel does not permit to read it.
+    Unreadable,
+}
 
 /// A thread whose files in /proc stay open, and what was found at the last look.
 #[derive(Debug)]
@@ -24,8 +41,12 @@ pub(super) struct WatchedThread {
     /// Counters and time of the last look, or else of its start or that of the capture.
     pub(super) counters: ThreadCounters,
     pub(super) last: Nanos,
-    /// How often the scheduler had taken its CPU, and given it one, when it was last asked.
-    preemptions: Option<(u64, u64)>,
+    /// Time of the last look at which a wait for a CPU had ended.
+    last_wait: Nanos,
+    /// How often it had left its CPU when that was last read.
+    switches: Option<Switches>,
+    /// How often it left it between the last two reads that differed.
+    last_switches: Option<Switches>,
     /// Whether the next look reports it, even if it has not run.
     pub(super) is_due: bool,
     pub(super) has_reported: bool,
@@ -34,24 +55,32 @@ pub(super) struct WatchedThread {
 impl WatchedThread {
     /// Opens the files of a thread. One that is new counts from its start.
     ///
-    /// Returns `None` if it has ended.
-    pub(super) fn open(pid: Pid, tid: Tid, capture_start: Nanos) -> Option<Self> {
-        let open = |name: &str| File::open(format!("/proc/{pid}/task/{tid}/{name}"));
-        let counters_file = open("schedstat").ok()?;
-        let counters = counters(&counters_file)?;
+    /// # Errors
+    /// The thread has ended, or its counters cannot be read.
+    pub(super) fn open(pid: Pid, tid: Tid, capture_start: Nanos) -> Result<Self, NotWatched> {
+        let open = |name: &str| open(&format!("/proc/{pid}/task/{tid}/{name}"));
+        let counters_file = open("schedstat")?;
+        let counters = counters(&counters_file).ok_or(NotWatched::Ended)?;
+        let system_call = match open("syscall") {
+            Ok(file) => Some(file),
+            Err(NotWatched::Unreadable) => None,
+            Err(error) => return Err(error),
+        };
         let now = perf::now();
         let start = started(tid, now).filter(|start| *start > capture_start);
         let (counters, last) = match start {
             Some(start) => (ThreadCounters::default(), start),
             None => (counters, now),
         };
-        Some(Self {
+        Ok(Self {
             pid,
             counters_file,
-            system_call: open("syscall").ok(),
+            system_call,
             counters,
             last,
-            preemptions: None,
+            last_wait: Nanos(0),
+            switches: None,
+            last_switches: None,
             is_due: true,
             has_reported: false,
         })
@@ -62,20 +91,30 @@ impl WatchedThread {
         counters(&self.counters_file)
     }
 
-    /// Returns how often the scheduler has taken its CPU and given it one since it last waited for one, if it
-    /// has waited for one since the last look, with these counters now.
-    pub(super) fn preemptions(&mut self, tid: Tid, now: ThreadCounters) -> Option<(u64, u64)> {
-        let waited = now.waited_ns.saturating_sub(self.counters.waited_ns);
-        if waited < MIN_WAITED_NS {
-            return None;
+    /// Returns its wait for a CPU that ended since the last look, with these counters now. `None` if it is too short
+    /// to matter.
+    pub(super) fn cpu_wait(&mut self, now: ThreadCounters) -> Option<CpuWait> {
+        let ns = now.waited_ns.saturating_sub(self.counters.waited_ns);
+        (ns >= MIN_WAITED_NS).then(|| CpuWait {
+            ns,
+            last: self.last,
+            before: std::mem::replace(&mut self.last_wait, perf::now()),
+        })
+    }
+
+    /// Returns how often it has left its CPU since the last call at which it had.
+    pub(super) fn switches(&mut self, tid: Tid) -> Option<Switches> {
+        let now = Switches::of(tid)?;
+        let last = self.switches.replace(now)?;
+        let since = Switches {
+            waits: now.waits.saturating_sub(last.waits),
+            preemptions: now.preemptions.saturating_sub(last.preemptions),
+        };
+        // A wait for a CPU may end long after the switch that it follows was counted.
+        if since != Switches::default() {
+            self.last_switches = Some(since);
         }
-        let counts = machine::preemptions(tid).map(|count| (count, now.slices));
-        let last = std::mem::replace(&mut self.preemptions, counts);
-        let ((count, slices), (last_count, last_slices)) = counts.zip(last)?;
-        Some((
-            count.saturating_sub(last_count),
-            slices.saturating_sub(last_slices),
-        ))
+        self.last_switches
     }
 
     /// Reads where it waits.
@@ -96,6 +135,28 @@ impl WatchedThread {
     }
 }
 
+/// Opens a file of a thread.
+fn open(path: &str) -> Result<File, NotWatched> {
+    let file = File::open(path).map_err(|error| NotWatched::of(&error))?;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // The kernel assigns the lowest free number.
+    match file.as_raw_fd() as u64 >= limit / FILES_SHARE {
+        true => Err(NotWatched::TooManyFiles),
+        false => Ok(file),
+    }
+}
+
+impl NotWatched {
+    /// Returns why, by the error of one of its files.
+    pub(super) fn of(error: &io::Error) -> Self {
+        match () {
+            () if machine::has_ended(error) => Self::Ended,
+            () if lacks_descriptors(error) => Self::TooManyFiles,
+            () => Self::Unreadable,
+        }
+    }
+}
+
 fn counters(file: &File) -> Option<ThreadCounters> {
     let mut buffer = [0; MAX_BYTES];
     let length = file.read_at(&mut buffer, 0).ok()?;
@@ -111,4 +172,27 @@ fn started(tid: Tid, now: Nanos) -> Option<Nanos> {
     let started = u128::from(ticks) * 1_000_000_000 / u128::from(per_second);
     let age = u64::try_from(since_boot.checked_sub(started)?).ok()?;
     Some(Nanos(now.0.saturating_sub(age)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn only_threads_that_have_ended_are_not_missed() {
+        for (errno, expected) in [
+            (Errno::NOENT, NotWatched::Ended),
+            (Errno::SRCH, NotWatched::Ended),
+            (Errno::MFILE, NotWatched::TooManyFiles),
+            (Errno::NFILE, NotWatched::TooManyFiles),
+            (Errno::ACCESS, NotWatched::Unreadable),
+            (Errno::PERM, NotWatched::Unreadable),
+        ] {
+            assert_eq!(NotWatched::of(&errno.into()), expected, "{errno}");
+        }
+        let ended = WatchedThread::open(Pid(i32::MAX), Tid(i32::MAX), Nanos(0));
+        assert_eq!(ended.err(), Some(NotWatched::Ended));
+    }
 }

@@ -25,7 +25,8 @@ pub struct ThreadTime {
     /// All of the time, in milliseconds.
     pub ms: f64,
     /// The reasons, and their times. `idle` is a thread without a function of the user on its stack,
-    /// `ready` and `preempted` one that waited for a CPU.
+    /// `ready` and `preempted` one that waited for a CPU, `throttled` one whose control group had used up its
+    /// CPU time.
     pub reasons: Vec<ReasonTime>,
     /// The threads with most of it: at most 500.
     pub threads: Vec<ThreadTimeRow>,

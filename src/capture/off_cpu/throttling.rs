@@ -1,0 +1,227 @@
+//! For how long CPU limits kept the threads of the target from the CPUs.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::cpu_list;
+use crate::machine::{self, CpuLimit, CpuStatistics};
+use crate::perf;
+use crate::trace::{Nanos, Pid};
+
+/// Number of times that are kept of a control group: more than a period has looks.
+const MAX_TIMES: usize = 256;
+
+/// The CPU limits of a process.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    /// Statistics of its control groups.
+    files: Vec<Arc<Path>>,
+    lowest: Option<CpuLimit>,
+}
+
+/// A time in which a thread waited for a CPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CpuWait {
+    /// Length in nanoseconds.
+    pub(super) ns: u64,
+    /// Time of the last look before its end.
+    pub(super) last: Nanos,
+    /// Time of the look at which the wait before it had ended.
+    pub(super) before: Nanos,
+}
+
+/// The control groups of the target.
+#[derive(Debug)]
+pub(super) struct Throttling {
+    groups: FxHashMap<Arc<Path>, Group>,
+    /// Number of CPUs of the machine.
+    cpus: u64,
+}
+
+/// A control group, and when it had been throttled for how long.
+#[derive(Debug)]
+struct Group {
+    statistics: CpuStatistics,
+    history: History,
+}
+
+impl Throttling {
+    pub(super) fn new() -> Self {
+        let cpus = cpu_list::online().map_or(1, |cpus| cpus.len() as u64);
+        Self {
+            groups: FxHashMap::default(),
+            cpus: cpus.max(1),
+        }
+    }
+
+    /// Opens the statistics of the control groups of a process.
+    pub(super) fn limits_of(&mut self, pid: Pid) -> Limits {
+        let (files, lowest) = machine::throttling_of(pid);
+        let opened = files.into_iter().filter_map(|file| {
+            if let Some((known, _)) = self.groups.get_key_value(&*file) {
+                return Some(Arc::clone(known));
+            }
+            let statistics = CpuStatistics::open(&file)?;
+            let start = statistics.throttled()?.ns;
+            let group = Group {
+                statistics,
+                history: History::new(perf::now(), start),
+            };
+            let file: Arc<Path> = file.into();
+            self.groups.insert(Arc::clone(&file), group);
+            Some(file)
+        });
+        Limits {
+            files: opened.collect(),
+            lowest,
+        }
+    }
+
+    /// Closes the statistics that no process has.
+    pub(super) fn forget_unused(&mut self) {
+        self.groups.retain(|file, _| Arc::strong_count(file) > 1);
+    }
+
+    /// Returns for how many nanoseconds of a wait for a CPU its thread was throttled.
+    pub(super) fn of(&mut self, wait: &CpuWait, limits: &Limits) -> u64 {
+        let groups = limits.files.iter().filter_map(|file| {
+            let group = self.groups.get_mut(file)?;
+            if let Some(throttled) = group.statistics.throttled() {
+                group.history.add(perf::now(), throttled.ns);
+            }
+            Some(group.history.throttled(wait))
+        });
+        // Two groups may have counted the same time.
+        let throttled = groups.max().unwrap_or(0);
+        let since = perf::now().0.saturating_sub(wait.last.0);
+        let lowest = limits.lowest;
+        let most = lowest.map(|limit| longest(limit, self.cpus, wait.ns, since));
+        throttled.min(most.unwrap_or(u64::MAX))
+    }
+}
+
+/// Returns for how many nanoseconds a limit throttles one thread at most, if it waited for so many in a time.
+///
+/// The statistics are sums over the CPUs, and the threads of a group also wait for each other. But the group has used
+/// its quota before, on all CPUs at once at best.
+fn longest(limit: CpuLimit, cpus: u64, waited: u64, time: u64) -> u64 {
+    let CpuLimit {
+        quota_ns,
+        period_ns,
+    } = limit;
+    let of_period = period_ns.saturating_sub(quota_ns / cpus);
+    let periods = waited.div_ceil(period_ns).max(time / period_ns);
+    of_period.saturating_mul(periods)
+}
+
+/// Times at which a counter had grown, and its values.
+#[derive(Debug)]
+struct History(VecDeque<(Nanos, u64)>);
+
+impl History {
+    fn new(time: Nanos, value: u64) -> Self {
+        Self([(time, value)].into())
+    }
+
+    fn add(&mut self, time: Nanos, value: u64) {
+        if self.last() < value {
+            if self.0.len() >= MAX_TIMES {
+                self.0.pop_front();
+            }
+            self.0.push_back((time, value));
+        }
+    }
+
+    /// Returns for how many nanoseconds of a wait the group was throttled: the sum over the CPUs.
+    fn throttled(&self, wait: &CpuWait) -> u64 {
+        // Its start may precede the last look.
+        let start = wait.last.0.saturating_sub(wait.ns).max(wait.before.0);
+        let after = self.0.partition_point(|(at, _)| at.0 <= start);
+        let before = self.0.get(after.saturating_sub(1));
+        let growth = self.last() - before.map_or(self.last(), |(_, value)| *value);
+        // The group may run again since then, and at the last look the thread had not.
+        let end = self.0.back().map_or(0, |(at, _)| at.0);
+        let other = wait.last.0.saturating_sub(end);
+        growth.min(wait.ns.saturating_sub(other))
+    }
+
+    fn last(&self) -> u64 {
+        self.0.back().map_or(0, |(_, value)| *value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn throttled(history: &History, ns: u64, last: u64, before: u64) -> u64 {
+        let (last, before) = (Nanos(last), Nanos(before));
+        history.throttled(&CpuWait { ns, last, before })
+    }
+
+    #[test]
+    fn a_wait_is_throttled_for_what_its_group_counted_meanwhile() {
+        let mut history = History::new(Nanos(100), 7);
+        assert_eq!(throttled(&history, 50, 90, 0), 0);
+        for (time, value) in [(200, 7), (300, 50), (400, 49), (500, 80)] {
+            history.add(Nanos(time), value);
+        }
+        // It lasted from 450 at the earliest.
+        assert_eq!(throttled(&history, 40, 490, 0), 30);
+        assert_eq!(throttled(&history, 20, 490, 0), 20);
+        assert_eq!(throttled(&history, 240, 490, 0), 73);
+        // The time until 300 belongs to the wait before.
+        assert_eq!(throttled(&history, 240, 490, 300), 30);
+        assert_eq!(throttled(&history, 40, 490, 500), 0);
+        // At 520 it still waited, for another thread.
+        assert_eq!(throttled(&history, 40, 520, 0), 20);
+        assert_eq!(throttled(&history, 40, 600, 0), 0);
+    }
+
+    #[test]
+    fn times_are_bounded() {
+        let mut history = History::new(Nanos(0), 0);
+        for time in 1..=1000 {
+            history.add(Nanos(time), time);
+        }
+        assert_eq!(history.0.len(), MAX_TIMES);
+        assert_eq!(throttled(&history, 10, 1000, 0), 10);
+        // What is not known any more is left out.
+        assert_eq!(throttled(&history, 900, 1000, 0), MAX_TIMES as u64 - 1);
+    }
+
+    #[test]
+    fn a_limit_throttles_a_thread_when_its_quota_is_used() {
+        const MS: u64 = 1_000_000;
+        let limit = CpuLimit {
+            quota_ns: 40 * MS,
+            period_ns: 100 * MS,
+        };
+        let longest = |waited, time| longest(limit, 2, waited * MS, time * MS) / MS;
+        // It also waited for a thread that used the quota, or in two periods.
+        assert_eq!(longest(84, 2), 80);
+        assert_eq!(longest(170, 2), 160);
+        // It ran between its waits.
+        assert_eq!(longest(90, 300), 240);
+        let many_cpus = CpuLimit {
+            quota_ns: 640 * MS,
+            ..limit
+        };
+        assert_eq!(super::longest(many_cpus, 2, 90 * MS, 0), 0);
+    }
+
+    #[test]
+    fn groups_are_closed_that_no_process_has() {
+        let mut throttling = Throttling::new();
+        let limits = throttling.limits_of(Pid(std::process::id() as i32));
+        assert_eq!(throttling.groups.len(), limits.files.len());
+        throttling.forget_unused();
+        assert_eq!(throttling.groups.len(), limits.files.len());
+        drop(limits);
+        throttling.forget_unused();
+        assert!(throttling.groups.is_empty());
+    }
+}
