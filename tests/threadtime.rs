@@ -13,8 +13,8 @@ use std::time::Duration;
 use perfcollect::output::summary::{PlaceTime, Summary, ThreadTime};
 use perfcollect::trace::NoticeKind;
 use support::{
-    Finished, LimitedGroup, Runtime, Workload, compiled, notices_of, perfcollect, perfview_json,
-    perfview_text, run, run_perfcollect, start, wait_until, workloads, zip,
+    Finished, LimitedGroup, Running, Runtime, Workload, compiled, notices_of, perfcollect,
+    perfview_json, perfview_text, run, run_perfcollect, start, wait_until, workloads, zip,
 };
 use tempfile::TempDir;
 
@@ -238,6 +238,46 @@ int main(void) {
 }
 ";
 
+/// Starts the program with 301 threads.
+fn sleepers(directory: &TempDir) -> Running {
+    let options = ["-O1", "-pthread"];
+    let program = compiled(directory.path(), "sleepers", SLEEPERS, &options);
+    let sleepers = start(&mut Command::new(program));
+    let tasks = format!("/proc/{}/task", sleepers.pid());
+    let threads = || std::fs::read_dir(&tasks).unwrap().count();
+    wait_until("all threads are there", || threads() == 301);
+    sleepers
+}
+
+/// The next look would come long after the end.
+#[test]
+fn a_small_budget_is_kept_and_all_time_is_there() {
+    need_capture!();
+    let directory = tempfile::tempdir().unwrap();
+    let sleepers = sleepers(&directory);
+    let pid = sleepers.pid().to_string();
+    let options = ["collect", "x", "-threadtime", "-budget", "0.1"];
+    let words = options
+        .into_iter()
+        .chain(["-collectsec", "1", "-pid", &pid]);
+    let finished = run_perfcollect(words, directory.path(), LIMIT).expect_trace();
+    let traced = Traced {
+        printed: finished.stdout,
+        directory,
+    };
+    let summary = traced.summary();
+    let [notice] = &notices_of(&summary, NoticeKind::NoThreadTime)[..] else {
+        panic!("{:?}", summary.quality.notices);
+    };
+    assert!(notice.what.contains("at most 0.1 % of a CPU"), "{notice:?}");
+    assert!(notice.remedy.contains("-budget"), "{notice:?}");
+    let times = summary.thread_time.unwrap();
+    assert_eq!(times.threads.len(), 301);
+    let shortest = times.threads.iter().map(|row| row.ms + row.cpu_ms);
+    let shortest = shortest.fold(f64::INFINITY, f64::min);
+    assert!(shortest > 900.0, "{shortest} ms");
+}
+
 /// Two files of each thread may take half of the descriptors.
 #[test]
 fn threads_whose_files_cannot_be_opened_are_counted() {
@@ -245,11 +285,7 @@ fn threads_whose_files_cannot_be_opened_are_counted() {
     need_command!("prlimit");
     need_command!("setpriv");
     let directory = tempfile::tempdir().unwrap();
-    let program = compiled(directory.path(), "sleepers", SLEEPERS, &["-O1", "-pthread"]);
-    let sleepers = start(&mut Command::new(program));
-    let tasks = format!("/proc/{}/task", sleepers.pid());
-    let threads = || std::fs::read_dir(&tasks).unwrap().count();
-    wait_until("all threads are there", || threads() == 301);
+    let sleepers = sleepers(&directory);
     let mut command = Command::new("prlimit");
     command.args([
         "--nofile=256:256",

@@ -18,7 +18,7 @@ use super::shell::{CompletionsOptions, ManOptions};
 use super::stacks::StacksOptions;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use super::top::TopOptions;
-use super::values::{scaled, seconds};
+use super::values::{cpu_share, scaled, seconds};
 use crate::capture::DiskBudget;
 use crate::output::NameStyle;
 use crate::output::file::FileOwner;
@@ -156,6 +156,19 @@ pub(super) struct CollectOptions {
     /// Also follow where threads spend the time without a CPU: locks, sockets, files, sleep, ...
     #[arg(long, aliases = ["offcpu", "off-cpu", "wall"])]
     pub(super) threadtime: bool,
+    /// CPU time that -threadtime may take at most, in percent of a CPU: 0.1 to 100
+    ///
+    /// A larger one lets it look at more threads as often, every 2 ms on average: it is better known where they wait. The
+    /// time that they wait is exact with any.
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "PERCENT",
+        default_value = "2",
+        requires = "threadtime",
+        value_parser = cpu_share
+    )]
+    pub(super) budget: f64,
     /// Count page faults, context switches and moves between CPUs
     #[arg(hide_short_help = true, long)]
     pub(super) system: bool,
@@ -510,6 +523,20 @@ fn file_size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accepts_parts_of_a_cpu() {
+        for (text, share) in [("2", 0.02), ("0.1", 0.001), ("12.5%", 0.125), ("100", 1.0)] {
+            let parsed = cpu_share(text).unwrap();
+            assert!((parsed - share).abs() < 1e-9, "{text}: {parsed}");
+        }
+        for bad in [
+            "", "%", "0", "0.09", "100.1", "-2", "inf", "NaN", "2 %", "two",
+        ] {
+            let error = cpu_share(bad).unwrap_err();
+            assert!(error.contains("from 0.1 to 100"), "{bad}: {error}");
+        }
+    }
 
     #[test]
     fn accepts_sizes_with_units() {

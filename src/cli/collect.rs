@@ -32,8 +32,6 @@ use crate::trace::{CounterEvent, Notice, NoticeKind, Pid};
 
 /// Name of the process of a background capture.
 const PROCESS_NAME: &CStr = c"perfcollect";
-/// Part of a CPU that following the waits of threads may take.
-const OFF_CPU_SHARE: f64 = 0.02;
 /// Address space that a capture and its end need on most systems, in bytes.
 const ENOUGH_ADDRESS_SPACE: u64 = 1 << 30;
 
@@ -224,7 +222,7 @@ fn request(
         samples: plan.samples,
         // `top` shows only what runs.
         threads: plan.samples && !options.summary_only,
-        off_cpu: options.threadtime.then_some(OFF_CPU_SHARE),
+        off_cpu: options.threadtime.then_some(options.budget),
         counters: hardware.chain(system.into_iter().flatten()).collect(),
         disk,
         symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),

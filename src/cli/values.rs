@@ -20,6 +20,16 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         })
 }
 
+/// Parses a percentage of a CPU. Returns the part, from 0.001 to 1.
+pub(super) fn cpu_share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let percent = number.parse().ok();
+    let percent = percent.filter(|percent| (0.1..=100.0).contains(percent));
+    percent.map(|percent| percent / 100.0).ok_or_else(|| {
+        "not a part of a CPU: expected a percentage from 0.1 to 100, such as 2 or 0.5".into()
+    })
+}
+
 /// Parses `HH:MM`, `HH:MM:SS` or `DD:HH:MM:SS`, as .NET's TimeSpan.
 fn clock_seconds(text: &str) -> Option<f64> {
     let parts: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();

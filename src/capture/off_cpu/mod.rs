@@ -4,6 +4,7 @@
 //! long each ran and waited for a CPU, and the stack of one that waits shows where. What a thread spends
 //! without a CPU between two looks belongs to the places where it was found (`timeline`).
 
+mod burst;
 mod throttling;
 mod tick;
 mod ticker;
@@ -14,10 +15,10 @@ pub(super) use tick::{Found, Tick};
 pub(super) use timeline::{State, Timeline, Wait};
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::usage;
@@ -36,6 +37,11 @@ const MAX_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct OffCpu {
     shared: Arc<Shared>,
+    share: f64,
+    ticker: Thread,
+    started: Instant,
+    /// Time in which it looked.
+    length: Duration,
     ticks: Receiver<Tick>,
     /// Ticks whose records have not arrived yet.
     waiting: VecDeque<Tick>,
@@ -68,8 +74,7 @@ impl OffCpu {
             omitted: AtomicUsize::new(0),
             without_files: AtomicUsize::new(0),
             unreadable: AtomicUsize::new(0),
-            rounds: AtomicU64::new(0),
-            round_ns: AtomicU64::new(0),
+            rounds: AtomicU32::new(0),
         });
         let (sender, ticks) = sync_channel(QUEUE);
         let ticker = Ticker::new(Arc::clone(&shared), sender, share);
@@ -79,9 +84,14 @@ impl OffCpu {
             let _ = crate::perf::run_first();
             ticker.run();
         });
-        started.map_err(|error| unavailable(&format!("no thread can start ({error})"), ""))?;
+        let started =
+            started.map_err(|error| unavailable(&format!("no thread can start ({error})"), ""))?;
         Ok(Self {
             shared,
+            share,
+            ticker: started.thread().clone(),
+            started: Instant::now(),
+            length: Duration::ZERO,
             ticks,
             waiting: VecDeque::new(),
             is_incomplete: false,
@@ -116,7 +126,9 @@ impl OffCpu {
 
     /// Ends the looks, and waits for the last ones.
     pub(super) fn end(&mut self) {
+        self.length = self.started.elapsed();
         self.shared.is_over.store(true, Ordering::Relaxed);
+        self.ticker.unpark();
         let end = Instant::now() + MAX_END;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -137,7 +149,7 @@ impl OffCpu {
         let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         let (unreadable, omitted) = (read(&self.shared.unreadable), read(&self.shared.omitted));
         let rounds = self.shared.rounds.load(Ordering::Relaxed).max(1);
-        let interval = Duration::from_nanos(self.shared.round_ns.load(Ordering::Relaxed) / rounds);
+        let interval = self.length / rounds;
         let notice =
             |what: String, remedy: &str| Notice::new(NoticeKind::NoThreadTime, what, remedy);
         let unreadable = (unreadable > 0).then(|| {
@@ -163,11 +175,12 @@ impl OffCpu {
         });
         let rare = (interval > MAX_INTERVAL).then(|| {
             let what = format!(
-                "threads were looked at only every {} ms to keep the cost low: short captures show roughly where they \
-                 wait, totals are exact",
-                interval.as_millis()
+                "threads were looked at only every {} ms, to take at most {} % of a CPU: short captures show roughly where \
+                 they wait, totals are exact",
+                interval.as_millis(),
+                (self.share * 1e4).round() / 1e2
             );
-            notice(what, "capture for longer, or fewer processes: -pid PID")
+            notice(what, "capture for longer, with a larger -budget, or fewer processes: -pid PID")
         });
         [unreadable, omitted, without_files, incomplete, rare]
             .into_iter()

@@ -3,13 +3,14 @@
 //! The cost depends on the number of threads, not on how often they wait. A thread that has not run since
 //! the last look costs one read of its counters.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::burst::Burst;
 use super::throttling::{Limits, Throttling};
 use super::tick::{Found, Tick};
 use super::watched_thread::{NotWatched, WatchedThread};
@@ -19,6 +20,8 @@ use crate::machine::{self, NotBlocked, ProcError, ThreadCounters};
 use crate::perf;
 use crate::trace::{Blocked, Nanos, Pid, Tid};
 
+/// Least part of a CPU that looks may take.
+const MIN_SHARE: f64 = 1e-3;
 /// Shortest mean intervals of looks, and of lists of threads.
 const MIN_INTERVAL: Duration = Duration::from_millis(2);
 const LIST_INTERVAL: Duration = Duration::from_millis(25);
@@ -27,10 +30,6 @@ const LIST_SHARE: f64 = 0.25;
 /// Shortest interval of searches for the control groups of the processes, and the part of the budget that they take.
 const LIMITS_INTERVAL: Duration = Duration::from_millis(100);
 const LIMITS_SHARE: f64 = 0.1;
-/// Longest time without a pause: other threads wait for the CPU meanwhile.
-const MAX_BURST: Duration = Duration::from_millis(1);
-/// Length of a pause.
-const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of threads. The others are counted.
 const MAX_THREADS: usize = 4096;
 /// Size of the part of a stack that is read.
@@ -50,9 +49,8 @@ pub(super) struct Shared {
     pub(super) without_files: AtomicUsize,
     /// Threads whose system calls and stacks may not be read.
     pub(super) unreadable: AtomicUsize,
-    /// Number of rounds, and the nanoseconds between the first and the last one.
-    pub(super) rounds: AtomicU64,
-    pub(super) round_ns: AtomicU64,
+    /// Number of rounds before the end.
+    pub(super) rounds: AtomicU32,
 }
 
 /// The thread that looks.
@@ -69,6 +67,8 @@ pub(super) struct Ticker {
     started: Nanos,
     next_list: Instant,
     next_limits: Instant,
+    /// CPU time of lists that no interval between looks counts yet.
+    owed: Duration,
     burst: Burst,
     random: u64,
 }
@@ -102,40 +102,13 @@ impl WatchedProcess {
     }
 }
 
-/// CPU time since the last pause.
-struct Burst {
-    start: Duration,
-    /// CPU time before the last pause that no interval counts yet.
-    before: Duration,
-}
-
-impl Burst {
-    /// Pauses if it is time.
-    fn pause(&mut self) {
-        let now = thread_cpu_time();
-        let length = now.saturating_sub(self.start);
-        if length > MAX_BURST {
-            self.before += length;
-            std::thread::sleep(PAUSE);
-            self.start = thread_cpu_time();
-        }
-    }
-
-    /// Returns the CPU time since the last call.
-    fn take(&mut self) -> Duration {
-        let now = thread_cpu_time();
-        let all = self.before + now.saturating_sub(self.start);
-        (self.before, self.start) = (Duration::ZERO, now);
-        all
-    }
-}
-
 impl Ticker {
     pub(super) fn new(shared: Arc<Shared>, ticks: SyncSender<Tick>, share: f64) -> Self {
+        let share = share.clamp(MIN_SHARE, 1.0);
         Self {
             shared,
             ticks,
-            share: share.clamp(1e-3, 1.0),
+            share,
             processes: FxHashMap::default(),
             threads: FxHashMap::default(),
             throttling: Throttling::new(),
@@ -143,10 +116,8 @@ impl Ticker {
             started: perf::now(),
             next_list: Instant::now(),
             next_limits: Instant::now(),
-            burst: Burst {
-                start: Duration::ZERO,
-                before: Duration::ZERO,
-            },
+            owed: Duration::ZERO,
+            burst: Burst::new(share),
             random: perf::now().0 | 1,
         }
     }
@@ -155,28 +126,53 @@ impl Ticker {
     pub(super) fn run(mut self) {
         loop {
             let is_over = self.shared.is_over.load(Ordering::Relaxed);
+            let start = Instant::now();
             self.burst.take();
-            if Instant::now() >= self.next_list {
-                self.list();
-                let interval = self.burst.take().div_f64(self.share * LIST_SHARE);
-                self.next_list = Instant::now() + interval.max(LIST_INTERVAL);
-            }
-            if Instant::now() >= self.next_limits {
-                self.find_limits();
-                let interval = self.burst.take().div_f64(self.share * LIMITS_SHARE);
-                self.next_limits = Instant::now() + interval.max(LIMITS_INTERVAL);
-            }
+            self.keep_up();
             if self.look(is_over).is_err() || is_over {
                 return;
             }
             let unwinding = self.shared.unwinding_ns.swap(0, Ordering::Relaxed);
             let cost = self.burst.take() + Duration::from_nanos(unwinding);
-            let interval = cost.div_f64(self.share).max(MIN_INTERVAL);
-            std::thread::sleep(interval.mul_f64(self.next_factor()));
+            // The first list of many threads must not put off the looks for seconds.
+            let paid = self.owed.min(cost / 2);
+            self.owed -= paid;
+            let interval = (cost + paid).div_f64(self.share).max(MIN_INTERVAL);
+            let interval = interval.mul_f64(self.next_factor());
             self.shared.rounds.fetch_add(1, Ordering::Relaxed);
-            let since = perf::now().0.saturating_sub(self.started.0);
-            self.shared.round_ns.store(since, Ordering::Relaxed);
+            self.pause_until(start + interval);
         }
+    }
+
+    /// Pauses until a time, or until it is over: the end of a capture must not wait for the next look.
+    fn pause_until(&self, end: Instant) {
+        while !self.shared.is_over.load(Ordering::Relaxed) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::park_timeout(left);
+        }
+    }
+
+    /// Lists the threads, and finds the control groups of the processes, if it is time to.
+    fn keep_up(&mut self) {
+        if Instant::now() >= self.next_list {
+            self.list();
+            self.next_list = Instant::now() + self.pay(LIST_SHARE).max(LIST_INTERVAL);
+        }
+        if Instant::now() >= self.next_limits {
+            self.find_limits();
+            self.next_limits = Instant::now() + self.pay(LIMITS_SHARE).max(LIMITS_INTERVAL);
+        }
+    }
+
+    /// Takes the CPU time since the last call. Returns after which time it may be taken again, for a part of the
+    /// budget.
+    fn pay(&mut self, part: f64) -> Duration {
+        let cost = self.burst.take();
+        self.owed += cost;
+        cost.div_f64(self.share * part)
     }
 
     /// Returns a random number from 0.5 to 1.5: a thread with a timer must not run in step with the looks.
