@@ -255,7 +255,7 @@ pub fn run(
     notices.extend(lacks_threads);
     session.drain_all(|time, record| engine.record(time, &record));
     if let Some(off_cpu) = off_cpu {
-        notices.extend(off_cpu.finish(|tick| engine.look(tick)));
+        notices.extend(off_cpu.finish(ended, |tick| engine.look(tick)));
     }
     engine.finish_sessions(|| signals.pending());
     if end != End::Signal && signals.pending() {

@@ -522,8 +522,10 @@ fn a_deadlock_costs_all_threads_that_wait_for_a_lock() {
     let text = "deadlock in Shop (pid 7): 2 threads wait for each other's locks, in Shop.Order";
     assert_eq!((&*deadlock.text, deadlock.cost_cpus), (text, 6.0));
     // It is first, although all threads together wait for longer elsewhere.
+    summary.info.system_wide = false;
     let place = PlaceTime {
         pid: 7,
+        process: "Shop".into(),
         reason: "task".into(),
         ms: 80_000.0,
         ..PlaceTime::default()
@@ -536,6 +538,11 @@ fn a_deadlock_costs_all_threads_that_wait_for_a_lock() {
     let rules: Vec<_> = found.iter().map(|found| &*found.rule).collect();
     assert_eq!(rules, ["deadlock", "thread-time"]);
     assert!(found[0].cost_cpus < found[1].cost_cpus);
+    // In a capture of the machine, it is one of many programs without work.
+    summary.info.system_wide = true;
+    let found = find(&summary);
+    let rules: Vec<_> = found.iter().map(|found| &*found.rule).collect();
+    assert_eq!(rules, ["deadlock"]);
 }
 
 /// Requests of a direction: how many started, how many of these have not ended, and the 99th percentile.

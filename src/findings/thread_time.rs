@@ -13,6 +13,14 @@ const HARMLESS: [&str; 3] = ["idle", "sleep", "stopped"];
 /// Reasons for which the entry point of a program waits for its end, and its names.
 const UNTIL_END: [&str; 4] = ["task", "event", "thread", "signal"];
 const ENTRY_POINTS: [&str; 4] = ["Main", "<Main>", "<Main>$", "main"];
+/// Reasons of a process that has nothing to do, if it hardly runs: a service waits for its clients like that.
+const WITHOUT_WORK: [&str; 8] = [
+    "io", "socket", "pipe", "event", "task", "thread", "signal", "child",
+];
+/// CPUs that a process uses on average below which it hardly runs.
+const MIN_CPUS: f64 = 0.01;
+/// Reason of threads that wait in another way, or cannot be read.
+const UNKNOWN: &str = "blocked";
 /// Reason of threads that a control group kept from the CPUs.
 const THROTTLED: &str = "throttled";
 
@@ -28,7 +36,15 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     }
     let of_process = |pid: i32| {
         let places = times.places.iter();
+        let rest = is_at_rest(scene, pid);
         let places = places.filter(|place| place.pid == pid && place.reason != "idle");
+        // Where the threads wait that may not be read is unknown.
+        let places = places.filter(|place| place.reason != UNKNOWN || !place.method.is_empty());
+        let has_work = |place: &&PlaceTime| {
+            let reason = &&*place.reason;
+            !(WITHOUT_WORK.contains(reason) || HARMLESS.contains(reason))
+        };
+        let places = places.filter(|place| !rest || has_work(place));
         let mut places: Vec<&PlaceTime> = places.collect();
         // What is worth a look first.
         places.sort_by_key(|place| is_harmless(place));
@@ -48,9 +64,9 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             .map(|place| described(place))
             .collect();
         let mut rows = scene.summary.processes.iter();
-        let name = rows
-            .find(|row| row.pid == pid)
-            .map_or("", |row| row.program());
+        let row = rows.find(|row| row.pid == pid);
+        // One that only waits has no samples, and so no row.
+        let name = row.map_or(&*places[0].process, |row| row.program());
         let mut text = format!(
             "threads of {} wait: {}",
             process_name(name, pid),
@@ -70,6 +86,15 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         )
     };
     pids.into_iter().filter_map(of_process).collect()
+}
+
+/// Returns whether a process of a capture of the machine hardly runs: nobody asked about it.
+fn is_at_rest(scene: &Scene<'_>, pid: i32) -> bool {
+    let mut rows = scene.summary.processes.iter();
+    let cpu_ms = rows
+        .find(|row| row.pid == pid)
+        .map_or(0.0, |row| row.cpu_ms);
+    scene.summary.info.system_wide && cpu_ms / 1e3 / scene.seconds < MIN_CPUS
 }
 
 /// Returns whether the time at a place is as it should be: it costs nothing.

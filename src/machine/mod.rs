@@ -56,7 +56,7 @@ pub use proc_fs::{
     ProcError, arguments, boot_id, command_line, container, control_group, cpu_ticks, environment,
     exists, file_owner, has_ended, has_other_clock, is_running, is_stopped, namespace_pid,
     new_namespace_threads, pids, process_name, start_ticks, thread_group, thread_name,
-    thread_names, threads, tids, why_unreadable, with_descendants,
+    thread_names, thread_start_ticks, threads, tids, why_unreadable, with_descendants,
 };
 pub use recording_files::RecordingFiles;
 pub use rows::JitProcesses;
@@ -64,7 +64,7 @@ pub use sched_stat::{ThreadCounters, ThreadTimes};
 pub use scheduler_clock::SchedulerClock;
 pub use system_call::{Resource, SystemCall};
 pub use thread_state::{
-    Blocked, NotBlocked, SchedulerState, Switches, kernel_function, time_slices,
+    Blocked, NotBlocked, SchedulerState, Switches, is_of_kernel, kernel_function, time_slices,
 };
 pub use throttling::{CpuLimit, CpuStatistics, Throttled, group_name, limits_of, throttling_of};
 

@@ -213,6 +213,12 @@ pub fn start_ticks(pid: Pid) -> Option<u64> {
     process::start_ticks(pid.0)
 }
 
+/// Returns when a thread of a process started, in clock ticks since boot. Returns `None` if it has ended.
+#[must_use]
+pub fn thread_start_ticks(pid: Pid, tid: Tid) -> Option<u64> {
+    process::thread_start_ticks(pid.0, tid.0)
+}
+
 /// Returns why a file of a process in /proc could not be read; `None` if the process has ended.
 ///
 /// A lack of descriptors looks like an ended process. It may be over by now.

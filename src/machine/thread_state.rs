@@ -96,7 +96,7 @@ impl Blocked {
         };
         let (sp, ip) = (word()?, word()?);
         // Threads of the kernel have neither.
-        (sp != 0 && ip != 0).then_some(Self { call, sp, ip })
+        (sp != 0 || ip != 0).then_some(Self { call, sp, ip })
     }
 }
 
@@ -125,6 +125,19 @@ pub(super) fn stat_fields(line: &[u8]) -> Option<impl Iterator<Item = &str>> {
     let name_end = line.iter().rposition(|byte| *byte == b')')?;
     let fields = std::str::from_utf8(line.get(name_end + 1..)?).ok()?;
     Some(fields.split_ascii_whitespace())
+}
+
+/// Returns whether a thread is one of the kernel, which has no code of a program.
+#[must_use]
+pub fn is_of_kernel(pid: Pid, tid: Tid) -> bool {
+    // PF_KTHREAD of the kernel's include/linux/sched.h, in field 9 of proc_pid_stat(5).
+    const OF_KERNEL: u64 = 0x20_0000;
+    let line = read(format!("/proc/{pid}/task/{tid}/stat"), MAX_BYTES);
+    let flags = line.ok().and_then(|line| {
+        let flags = stat_fields(&line)?.nth(6)?;
+        flags.parse::<u64>().ok()
+    });
+    flags.is_some_and(|flags| flags & OF_KERNEL != 0)
 }
 
 /// Returns the function of the kernel that a thread waits in, if the kernel permits to read it.

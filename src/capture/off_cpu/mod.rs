@@ -5,6 +5,7 @@
 //! without a CPU between two looks belongs to the places where it was found (`timeline`).
 
 mod burst;
+mod listing;
 mod throttling;
 mod tick;
 mod ticker;
@@ -144,7 +145,12 @@ impl OffCpu {
     }
 
     /// Passes on the last ticks. Returns what is missing.
-    pub(super) fn finish(mut self, each: impl FnMut(&Tick)) -> Vec<Notice> {
+    ///
+    /// What they found after `end` is not part of the capture.
+    pub(super) fn finish(mut self, end: Nanos, each: impl FnMut(&Tick)) -> Vec<Notice> {
+        for tick in &mut self.waiting {
+            tick.end_at(end);
+        }
         self.pass(self.waiting.len(), each);
         let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         let (unreadable, omitted) = (read(&self.shared.unreadable), read(&self.shared.omitted));
@@ -169,14 +175,16 @@ impl OffCpu {
             notice(what, MORE_DESCRIPTORS).counting(without_files)
         });
         let incomplete = self.is_incomplete.then(|| {
-            let what =
-                "where threads wait was not read until the end: a process has locked its memory";
-            notice(what.to_owned(), "")
+            let what = format!(
+                "where threads wait was not read until the end: that took more than {} s",
+                MAX_END.as_secs()
+            );
+            notice(what, "capture fewer processes: -pid PID")
         });
         let rare = (interval > MAX_INTERVAL).then(|| {
             let what = format!(
                 "threads were looked at only every {} ms, to take at most {} % of a CPU: short captures show roughly where \
-                 they wait, totals are exact",
+                 they wait",
                 interval.as_millis(),
                 (self.share * 1e4).round() / 1e2
             );

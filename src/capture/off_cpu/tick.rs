@@ -29,6 +29,14 @@ pub(in crate::capture) struct Tick {
     pub(in crate::capture) found: Option<Found>,
 }
 
+impl Tick {
+    /// Leaves out what is after a time.
+    pub(super) fn end_at(&mut self, end: Nanos) {
+        self.time = self.time.min(end);
+        self.unchanged_until = self.unchanged_until.min(end);
+    }
+}
+
 /// Where a thread was found.
 #[derive(Debug)]
 pub(in crate::capture) struct Found {

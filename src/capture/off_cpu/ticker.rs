@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -13,10 +13,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::burst::Burst;
 use super::throttling::{Limits, Throttling};
 use super::tick::{Found, Tick};
-use super::watched_thread::{NotWatched, WatchedThread};
+use super::watched_thread::WatchedThread;
 use crate::capture::snapshot::{Process, Read};
 use crate::capture::usage::thread_cpu_time;
-use crate::machine::{self, NotBlocked, ProcError, ThreadCounters};
+use crate::machine::{self, NotBlocked, SchedulerState, ThreadCounters};
 use crate::perf;
 use crate::trace::{Blocked, Nanos, Pid, Tid};
 
@@ -30,8 +30,10 @@ const LIST_SHARE: f64 = 0.25;
 /// Shortest interval of searches for the control groups of the processes, and the part of the budget that they take.
 const LIMITS_INTERVAL: Duration = Duration::from_millis(100);
 const LIMITS_SHARE: f64 = 0.1;
-/// Maximum number of threads. The others are counted.
-const MAX_THREADS: usize = 4096;
+/// Shortest interval of reports of a thread that does not run, and the time that each thread adds to it: what was
+/// not reported is lost if perfcollect is killed.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL_OF_ONE: Duration = Duration::from_millis(2);
 /// Size of the part of a stack that is read.
 const STACK_BYTES: u64 = 16 << 10;
 
@@ -43,7 +45,7 @@ pub(super) struct Shared {
     pub(super) is_over: AtomicBool,
     /// CPU time of unwinding that the ticker has not counted yet, in nanoseconds.
     pub(super) unwinding_ns: AtomicU64,
-    /// Largest number of threads beyond [`MAX_THREADS`].
+    /// Largest number of threads that were too many.
     pub(super) omitted: AtomicUsize,
     /// Largest number of threads whose files could not be opened because too many were open.
     pub(super) without_files: AtomicUsize,
@@ -55,50 +57,54 @@ pub(super) struct Shared {
 
 /// The thread that looks.
 pub(super) struct Ticker {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     ticks: SyncSender<Tick>,
     /// Part of a CPU that looks may take, from 0 to 1.
     share: f64,
-    processes: FxHashMap<Pid, WatchedProcess>,
-    threads: FxHashMap<Tid, WatchedThread>,
-    throttling: Throttling,
+    pub(super) processes: FxHashMap<Pid, WatchedProcess>,
+    pub(super) threads: FxHashMap<Tid, WatchedThread>,
+    pub(super) throttling: Throttling,
     /// Threads of the kernel, and those that have ended before their process.
-    ignored: FxHashSet<Tid>,
-    started: Nanos,
+    pub(super) ignored: FxHashSet<Tid>,
+    pub(super) started: Nanos,
     next_list: Instant,
     next_limits: Instant,
     /// CPU time of lists that no interval between looks counts yet.
     owed: Duration,
-    burst: Burst,
+    pub(super) burst: Burst,
     random: u64,
 }
 
 /// A process with its memory map.
-struct WatchedProcess {
+pub(super) struct WatchedProcess {
     process: Process,
     next_map: Instant,
-    is_stopped: bool,
-    limits: Limits,
+    /// Whether its main thread is stopped: others may run, if a debugger stopped that one only.
+    pub(super) is_stopped: bool,
+    /// Whether a control group has frozen it.
+    pub(super) is_frozen: bool,
+    pub(super) limits: Limits,
+    /// User whose process it is.
+    pub(super) owner: Option<u32>,
 }
 
 impl WatchedProcess {
     /// Reads the memory map of a process, through one of its threads: the main thread may have ended.
-    fn of(pid: Pid, tid: Tid) -> Self {
+    pub(super) fn of(pid: Pid, tid: Tid, limits: Limits) -> Self {
         Self {
             process: Process::of_stacks(pid, Pid(tid.0)),
             next_map: Instant::now() + LIST_INTERVAL,
             is_stopped: machine::is_stopped(pid),
-            limits: Limits::default(),
+            is_frozen: machine::is_frozen(pid),
+            limits,
+            owner: machine::file_owner(pid),
         }
     }
 
     /// Reads the memory map again.
     fn renew(&mut self, pid: Pid, tid: Tid) {
         let limits = std::mem::take(&mut self.limits);
-        *self = Self {
-            limits,
-            ..Self::of(pid, tid)
-        };
+        *self = Self::of(pid, tid, limits);
     }
 }
 
@@ -128,7 +134,9 @@ impl Ticker {
             let is_over = self.shared.is_over.load(Ordering::Relaxed);
             let start = Instant::now();
             self.burst.take();
-            self.keep_up();
+            if !is_over {
+                self.keep_up();
+            }
             if self.look(is_over).is_err() || is_over {
                 return;
             }
@@ -184,113 +192,33 @@ impl Ticker {
         0.5 + (self.random >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns the processes to look at. `None` if they cannot be listed now.
-    fn pids(&self) -> Option<Vec<Pid>> {
-        let pids = self.shared.pids.lock();
-        let pids = pids.unwrap_or_else(PoisonError::into_inner).clone();
-        let own = Pid(std::process::id() as i32);
-        pids.or_else(|| {
-            let mut all = machine::pids().ok()?;
-            all.retain(|pid| *pid != own);
-            Some(all)
-        })
-    }
-
-    /// Adds the threads that are new.
-    fn list(&mut self) {
-        let Some(pids) = self.pids() else {
-            self.shared.without_files.fetch_max(1, Ordering::Relaxed);
-            return;
-        };
-        self.processes.retain(|pid, _| pids.contains(pid));
-        let mut ignored = FxHashSet::default();
-        let (mut omitted, mut without_files) = (0, 0);
-        for &pid in &pids {
-            self.burst.pause();
-            let process = self.processes.get(&pid).map(|known| known.is_stopped);
-            let is_stopped = machine::is_stopped(pid);
-            // One that cannot be listed counts as its main thread.
-            let (tids, error) = match machine::tids(pid) {
-                Ok(tids) => (tids, None),
-                Err(ProcError::Read { source, .. }) => {
-                    (vec![Tid(pid.0)], Some(NotWatched::of(&source)))
-                }
-            };
-            for tid in tids {
-                if self.ignored.contains(&tid) {
-                    ignored.insert(tid);
-                } else if let Some(thread) = self.threads.get_mut(&tid) {
-                    // The place is another one, though it has not run.
-                    thread.is_due |= process.is_some_and(|known| known != is_stopped);
-                } else if self.threads.len() >= MAX_THREADS {
-                    omitted += 1;
-                } else {
-                    match error.map_or_else(|| self.add(pid, tid), Err) {
-                        Ok(true) | Err(NotWatched::Ended) => {}
-                        Ok(false) => drop(ignored.insert(tid)),
-                        Err(NotWatched::TooManyFiles) => without_files += 1,
-                        Err(NotWatched::Unreadable) => {
-                            self.shared.unreadable.fetch_add(1, Ordering::Relaxed);
-                            ignored.insert(tid);
-                        }
-                    }
-                }
-            }
-            if let Some(known) = self.processes.get_mut(&pid) {
-                known.is_stopped = is_stopped;
-            }
-        }
-        self.ignored = ignored;
-        self.shared.omitted.fetch_max(omitted, Ordering::Relaxed);
-        let missing = &self.shared.without_files;
-        missing.fetch_max(without_files, Ordering::Relaxed);
-    }
-
-    /// Adds a thread. Returns whether it is one of a program, not of the kernel.
-    fn add(&mut self, pid: Pid, tid: Tid) -> Result<bool, NotWatched> {
-        let thread = WatchedThread::open(pid, tid, self.started)?;
-        match thread.blocked() {
-            Err(NotBlocked::NoUserCode) => return Ok(false),
-            Err(NotBlocked::Unreadable(_)) => {
-                self.shared.unreadable.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(_) | Err(NotBlocked::Runs) => {}
-        }
-        self.threads.insert(tid, thread);
-        let throttling = &mut self.throttling;
-        self.processes.entry(pid).or_insert_with(|| WatchedProcess {
-            limits: throttling.limits_of(pid),
-            ..WatchedProcess::of(pid, tid)
-        });
-        Ok(true)
-    }
-
-    /// Finds the control groups of the processes: a process may move to another one.
-    fn find_limits(&mut self) {
-        for (pid, process) in &mut self.processes {
-            process.limits = self.throttling.limits_of(*pid);
-            self.burst.pause();
-        }
-        self.throttling.forget_unused();
-    }
-
     /// Looks at all threads once.
     ///
     /// # Errors
     /// Nobody receives the ticks any more.
     fn look(&mut self, is_last: bool) -> Result<(), ()> {
         let mut ended = Vec::new();
+        let interval = REPORT_INTERVAL_OF_ONE.saturating_mul(self.threads.len() as u32);
+        let interval = interval.max(REPORT_INTERVAL).as_nanos() as u64;
         for (tid, thread) in &mut self.threads {
+            if !is_last && self.shared.is_over.load(Ordering::Relaxed) {
+                // The last look begins at once.
+                break;
+            }
             let counters = thread.read_counters();
             let time = perf::now();
             let unchanged_until = thread.last;
             let has_run = counters.is_none_or(|now| now.slices != thread.counters.slices);
-            if !(has_run || is_last || thread.is_due) {
+            let is_due = thread.is_due || time.0.saturating_sub(thread.reported.0) >= interval;
+            if !(has_run || is_last || is_due) {
                 thread.last = time;
                 continue;
             }
             let mut process = self.processes.get_mut(&thread.pid);
-            let found = counters.and_then(|now| find(process.as_deref_mut()?, *tid, thread, now));
+            let found = counters.and_then(|now| {
+                let process = process.as_deref_mut()?;
+                find(process, *tid, thread, now, is_last)
+            });
             let wait = counters.and_then(|now| thread.cpu_wait(now));
             let throttled = wait.zip(process);
             let throttled = throttled.map_or(0, |(wait, process)| {
@@ -310,7 +238,7 @@ impl Ticker {
                 found,
             };
             self.ticks.send(tick).map_err(drop)?;
-            thread.last = time;
+            (thread.last, thread.reported) = (time, time);
             (thread.is_due, thread.has_reported) = (false, true);
             match counters {
                 Some(now) => thread.counters = now,
@@ -331,6 +259,7 @@ fn find(
     tid: Tid,
     thread: &WatchedThread,
     before: ThreadCounters,
+    is_last: bool,
 ) -> Option<Found> {
     let blocked = match thread.blocked() {
         Ok(blocked) => blocked,
@@ -343,7 +272,8 @@ fn find(
         }
     };
     let mut stack = watched.process.stack(blocked.sp, STACK_BYTES);
-    if stack.is_empty() && Instant::now() >= watched.next_map {
+    // The end of a capture does not wait for large maps.
+    if stack.is_empty() && !is_last && Instant::now() >= watched.next_map {
         // The thread is new, or the process has executed another program.
         let start = thread_cpu_time();
         watched.renew(thread.pid, tid);
@@ -354,7 +284,8 @@ fn find(
     let after = thread.read_counters()?;
     // One that waits again and again, each time for a moment, is found in the same call.
     let has_stayed = after.slices == before.slices || thread.blocked().ok()? == blocked;
-    let place = match watched.is_stopped {
+    let is_stopped = || SchedulerState::of(thread.pid, tid) == Some(SchedulerState::Stopped);
+    let place = match watched.is_frozen || watched.is_stopped && is_stopped() {
         true => Blocked::Stopped,
         false => watched.process.place(&blocked),
     };

@@ -96,20 +96,42 @@ impl<P: Clone> Timeline<P> {
         };
         let start = line.last.0;
         let end = tick.time.0.max(start);
-        let waited_until = match (&line.place, line.left) {
-            (Some(_), None) => tick.unchanged_until.0.clamp(start, end),
-            (_, left) => left.map_or(start, |left| left.0),
-        };
         let was_waiting = line.place.is_some() && line.left.is_none();
-        let unchanged = if was_waiting { waited_until - start } else { 0 };
-        let old_start = waited_until - unchanged;
         let old = line.place.clone();
         let Some(counters) = tick.counters else {
+            let unchanged = if was_waiting {
+                tick.unchanged_until.0.clamp(start, end) - start
+            } else {
+                0
+            };
             // When it ended is not known.
-            let last = Wait::of(State::Waits(old), old_start, unchanged);
+            let last = Wait::of(State::Waits(old), start, unchanged);
             return last.into_iter().collect();
         };
-        let ready = counters.waited_ns.saturating_sub(line.counters.waited_ns);
+        let has_run = counters.slices != line.counters.slices;
+        if was_waiting && place.is_none() && !has_run && !tick.is_last {
+            // It has been woken and waits for a CPU: since when is counted when it has one.
+            self.threads.insert(tick.tid, line);
+            return Vec::new();
+        }
+        let ran = counters.ran_ns.saturating_sub(line.counters.ran_ns);
+        let spent = [ran, line.returned].into_iter();
+        let unknown = spent.fold(end - start, u64::saturating_sub);
+        let ready = counters
+            .waited_ns
+            .saturating_sub(line.counters.waited_ns)
+            .min(unknown);
+        let waited_until = match line.left {
+            // It may have been ready at the end of this time, when it had not run either.
+            None if was_waiting => tick
+                .unchanged_until
+                .0
+                .clamp(start, start + (unknown - ready)),
+            None => start,
+            Some(left) => left.0,
+        };
+        let unchanged = if was_waiting { waited_until - start } else { 0 };
+        let old_start = waited_until - unchanged;
         line.counters.waited_ns = counters.waited_ns;
         let throttled = tick.throttled.min(ready);
         // A thread that its control group stops while it runs counts as preempted.
@@ -122,7 +144,6 @@ impl<P: Clone> Timeline<P> {
         };
         let (stopped, preempted) = (of_running(throttled), of_running(ready - throttled));
         let (held, woken) = (throttled - stopped, ready - throttled - preempted);
-        let ran = counters.ran_ns.saturating_sub(line.counters.ran_ns);
         let spent = [unchanged, ran, ready, line.returned].into_iter();
         let rest = spent.fold(end - start, u64::saturating_sub);
         // Of what is between two looks, nothing shows where it was: half of it belongs to each place.
@@ -312,6 +333,21 @@ mod tests {
         };
         let found = timeline.tick(&stopped, None);
         assert_eq!(waits(&found), [(State::Throttled, 320, 80)]);
+    }
+
+    #[test]
+    fn a_thread_on_a_run_queue_does_not_wait_at_its_place() {
+        let mut timeline = Timeline::default();
+        timeline.tick(&start(100, 0, 0), Some('a'));
+        // Somewhere before 300 it was woken, and has not run.
+        assert!(timeline.tick(&tick(300, 300, 0, 0, 1), None).is_empty());
+        // It ran at 900, after 700 on the queue, and waits again.
+        let found = timeline.tick(&tick(910, 890, 10, 700, 2), Some('b'));
+        let expected = [
+            (State::Waits(Some('a')), 100, 100),
+            (State::Ready(Some('a')), 210, 700),
+        ];
+        assert_eq!(waits(&found), expected);
     }
 
     #[test]

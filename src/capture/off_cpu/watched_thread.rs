@@ -47,6 +47,8 @@ pub(super) struct WatchedThread {
     switches: Option<Switches>,
     /// How often it left it between the last two reads that differed.
     last_switches: Option<Switches>,
+    /// Time of the last look that reported it.
+    pub(super) reported: Nanos,
     /// Whether the next look reports it, even if it has not run.
     pub(super) is_due: bool,
     pub(super) has_reported: bool,
@@ -67,7 +69,7 @@ impl WatchedThread {
             Err(error) => return Err(error),
         };
         let now = perf::now();
-        let start = started(tid, now).filter(|start| *start > capture_start);
+        let start = started(pid, tid, now).filter(|start| *start > capture_start);
         let (counters, last) = match start {
             Some(start) => (ThreadCounters::default(), start),
             None => (counters, now),
@@ -81,6 +83,7 @@ impl WatchedThread {
             last_wait: Nanos(0),
             switches: None,
             last_switches: None,
+            reported: last,
             is_due: true,
             has_reported: false,
         })
@@ -105,7 +108,8 @@ impl WatchedThread {
     /// Returns how often it has left its CPU since the last call at which it had.
     pub(super) fn switches(&mut self, tid: Tid) -> Option<Switches> {
         let now = Switches::of(tid)?;
-        let last = self.switches.replace(now)?;
+        // At first, those of all its life.
+        let last = self.switches.replace(now).unwrap_or_default();
         let since = Switches {
             waits: now.waits.saturating_sub(last.waits),
             preemptions: now.preemptions.saturating_sub(last.preemptions),
@@ -164,8 +168,8 @@ fn counters(file: &File) -> Option<ThreadCounters> {
 }
 
 /// Returns when a thread started, to 10 ms.
-fn started(tid: Tid, now: Nanos) -> Option<Nanos> {
-    let ticks = machine::start_ticks(Pid(tid.0))?;
+fn started(pid: Pid, tid: Tid, now: Nanos) -> Option<Nanos> {
+    let ticks = machine::thread_start_ticks(pid, tid)?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     let boot = clock_gettime(ClockId::Boottime);
     let since_boot = boot.tv_sec as u128 * 1_000_000_000 + boot.tv_nsec as u128;

@@ -68,6 +68,9 @@ pub struct ThreadTimeRow {
 pub struct PlaceTime {
     /// Process id.
     pub pid: i32,
+    /// Name of the process, which may have no samples. Untrusted.
+    #[serde(default)]
+    pub process: String,
     /// The reason.
     pub reason: String,
     /// Module of the method. Untrusted.
@@ -108,6 +111,11 @@ impl ThreadTime {
             let threads = by_place.entry((pid, place)).or_default();
             *threads.entry(thread).or_default() += weight.0;
         }
+        let names: FxHashMap<i32, &str> = trace
+            .processes
+            .iter()
+            .map(|row| (row.pid.0, &*row.name))
+            .collect();
         let mut cpu: FxHashMap<ThreadId, u64> = FxHashMap::default();
         for sample in trace.samples.iter() {
             *cpu.entry(sample.thread).or_default() += sample.weight.0;
@@ -160,6 +168,7 @@ impl ThreadTime {
             };
             PlaceTime {
                 pid,
+                process: names.get(&pid).copied().map_or_else(String::new, kept),
                 reason: reason(trace, place.reason),
                 module: kept(module),
                 method: kept(&method),
@@ -182,6 +191,9 @@ impl ThreadTime {
         self.reasons.truncate(MAX_REASONS);
         self.threads.truncate(MAX_THREADS);
         self.places.truncate(TOP);
+        for place in &mut self.places {
+            place.process = kept(&place.process);
+        }
         for thread in &mut self.threads {
             thread.reasons.truncate(MAX_REASONS);
             thread.name = kept(&thread.name);

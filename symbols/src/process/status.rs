@@ -16,6 +16,15 @@ pub fn start_ticks(pid: i32) -> Option<u64> {
     Some(ticks)
 }
 
+/// Returns the start time of a thread of a process, in clock ticks since boot, or `None` if it has ended.
+///
+/// The file is that of the thread alone: /proc/TID/stat has sums over all threads of the process.
+#[must_use]
+pub fn thread_start_ticks(pid: i32, tid: i32) -> Option<u64> {
+    let [ticks] = stat_fields(format_args!("{pid}/task/{tid}"), [22])?;
+    Some(ticks)
+}
+
 /// Returns the CPU time of a process and its ended threads, in clock ticks, or `None` if it has ended.
 #[must_use]
 pub fn cpu_ticks(pid: i32) -> Option<u64> {
@@ -35,8 +44,8 @@ pub fn environment_addresses(pid: i32) -> Option<Range<u64>> {
 }
 
 /// Returns numeric fields of /proc/PID/stat by their number, see proc_pid_stat(5).
-fn stat_fields<const N: usize>(pid: i32, numbers: [usize; N]) -> Option<[u64; N]> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+fn stat_fields<const N: usize>(process: impl Display, numbers: [usize; N]) -> Option<[u64; N]> {
+    let stat = fs::read(format!("/proc/{process}/stat")).ok()?;
     // The name, field 2, is in parentheses and may contain any character.
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let words = str::from_utf8(stat.get(after_name..)?).ok()?;
