@@ -13,7 +13,7 @@ const HARMLESS: [&str; 3] = ["idle", "sleep", "stopped"];
 /// Reasons for which the entry point of a program waits for its end, and its names.
 const UNTIL_END: [&str; 4] = ["task", "event", "thread", "signal"];
 const ENTRY_POINTS: [&str; 4] = ["Main", "<Main>", "<Main>$", "main"];
-/// Reasons of a process that has nothing to do, if it hardly runs: a service waits for its clients like that.
+/// Reasons of a process that has nothing to do: a service waits for its clients like that.
 const WITHOUT_WORK: [&str; 8] = [
     "io", "socket", "pipe", "event", "task", "thread", "signal", "child",
 ];
@@ -21,6 +21,8 @@ const WITHOUT_WORK: [&str; 8] = [
 const MIN_CPUS: f64 = 0.01;
 /// Reason of threads that wait in another way, or cannot be read.
 const UNKNOWN: &str = "blocked";
+/// Reasons of threads that can run and have no CPU.
+const FOR_A_CPU: [&str; 3] = ["ready", "preempted", THROTTLED];
 /// Reason of threads that a control group kept from the CPUs.
 const THROTTLED: &str = "throttled";
 
@@ -36,18 +38,21 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     }
     let of_process = |pid: i32| {
         let places = times.places.iter();
-        let rest = is_at_rest(scene, pid);
+        let is_at_rest = is_at_rest(scene, pid);
         let places = places.filter(|place| place.pid == pid && place.reason != "idle");
         // Where the threads wait that may not be read is unknown.
         let places = places.filter(|place| place.reason != UNKNOWN || !place.method.is_empty());
-        let has_work = |place: &&PlaceTime| {
-            let reason = &&*place.reason;
-            !(WITHOUT_WORK.contains(reason) || HARMLESS.contains(reason))
+        // Nobody asked about a process of a capture of the machine.
+        let is_harmless = |place: &PlaceTime| {
+            let is_usual = WITHOUT_WORK.contains(&&*place.reason);
+            is_harmless(place) || scene.summary.info.system_wide && is_usual
         };
-        let places = places.filter(|place| !rest || has_work(place));
-        let mut places: Vec<&PlaceTime> = places.collect();
+        let mut places = joined(places.filter(|place| !(is_at_rest && is_harmless(place))));
         // What is worth a look first.
-        places.sort_by_key(|place| is_harmless(place));
+        places.sort_by(|a, b| {
+            let order = is_harmless(a).cmp(&is_harmless(b));
+            order.then_with(|| b.ms.total_cmp(&a.ms))
+        });
         let waiting = |place: &PlaceTime| place.ms / 1e3 / scene.seconds;
         let cost: f64 = places
             .iter()
@@ -88,7 +93,33 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     pids.into_iter().filter_map(of_process).collect()
 }
 
-/// Returns whether a process of a capture of the machine hardly runs: nobody asked about it.
+/// Joins the places where a process waited for a CPU: it could run in any of them.
+fn joined<'a>(places: impl Iterator<Item = &'a PlaceTime>) -> Vec<PlaceTime> {
+    let mut joined: Vec<PlaceTime> = Vec::new();
+    for place in places {
+        let is_throttled = place.reason == THROTTLED;
+        let same = |other: &&mut PlaceTime| {
+            let waits = FOR_A_CPU.contains(&&*other.reason);
+            waits && (other.reason == THROTTLED) == is_throttled
+        };
+        let others = joined.iter_mut();
+        let other = others
+            .filter(|_| FOR_A_CPU.contains(&&*place.reason))
+            .find(same);
+        match other {
+            Some(other) => other.ms += place.ms,
+            None => joined.push(place.clone()),
+        }
+    }
+    for place in &mut joined {
+        if FOR_A_CPU.contains(&&*place.reason) && !place.own {
+            place.method.clear();
+        }
+    }
+    joined
+}
+
+/// Returns whether a process of a capture of the machine hardly runs.
 fn is_at_rest(scene: &Scene<'_>, pid: i32) -> bool {
     let mut rows = scene.summary.processes.iter();
     let cpu_ms = rows
