@@ -174,8 +174,7 @@ fn handle(received: UnixStream, requests: UnixStream, kept: &Mutex<Option<String
     let kept = kept.as_deref().unwrap_or_default();
     let seconds = PATIENCE.as_secs();
     let line = format!(
-        "\nperfcollect: ended by a second signal, because it still waited {seconds} s later, probably for a file \
-         system that does not answer{kept}\n"
+        "\nperfcollect: ended by a second signal, because it had not ended by itself {seconds} s later{kept}\n"
     );
     // Another thread may wait for standard error, too, and have its lock.
     let stderr = rustix::stdio::stderr();

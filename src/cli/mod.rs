@@ -16,6 +16,7 @@ mod formats;
 mod habits;
 mod line;
 mod log;
+mod meanwhile;
 mod named;
 mod opened;
 mod outputs;

@@ -9,6 +9,7 @@ use super::arguments::OutputOptions;
 use super::capture_files::CaptureFiles;
 use super::downloads;
 use super::log::{self, LogLines, Runtimes};
+use super::meanwhile::until_signal;
 use super::progress::Reporter;
 use super::sandbox;
 use super::screen;
@@ -175,12 +176,18 @@ impl OutputRequest<'_> {
         let log = log::text(self.settings, end, spool_bytes, runtimes, trace);
         let mut paths = Paths::of_trace(self.name, self.results, trace);
         let pictures = StackViews::new(trace, self.results.names(), &paths.name);
-        let summary = self.reporter.during("Counting the methods", &|| None, || {
+        let counted = || {
             thread::scope(|scope| {
                 scope.spawn(|| pictures.prepare());
                 summary()
             })
+        };
+        let summary = self.reporter.during("Counting the methods", &|| None, || {
+            until_signal(trace, signals, counted)
         });
+        if stopped(signals) {
+            return Err(WriteError::Stopped);
+        }
         let contents = Contents {
             threads,
             summary: &summary,
@@ -191,9 +198,10 @@ impl OutputRequest<'_> {
         };
         let outputs = paths.create(self.results.force)?;
         let done = outputs.progress(trace, self.raw_events);
-        let lacking = self.reporter.during("Writing", &done, || {
-            outputs.write(trace, &contents, self.results.names(), signals)
-        })?;
+        let written = || outputs.write(trace, &contents, self.results.names(), signals);
+        let lacking = self
+            .reporter
+            .during("Writing", &done, || until_signal(trace, signals, written))?;
         for (at, error) in lacking.iter().rev() {
             paths.remove_export(*at);
             let name = shell_word(&self.name.to_string_lossy());

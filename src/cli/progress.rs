@@ -2,11 +2,10 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Seek, Write};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::OneLine;
+use super::meanwhile::meanwhile;
 use crate::capture::Progress;
 
 /// Interval of separate lines.
@@ -81,20 +80,11 @@ impl Reporter {
             Self::Terminal { .. } => TERMINAL_INTERVAL,
             Self::Background | Self::Plain { .. } => WORK_INTERVAL,
         };
-        let (ended, end) = mpsc::channel::<()>();
-        thread::scope(|scope| {
-            // Without the thread there is no progress, and the work is done all the same.
-            let _ = thread::Builder::new().spawn_scoped(scope, move || {
-                let start = Instant::now();
-                while end.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                    self.status(&work_line(what, start.elapsed(), done()));
-                }
-                self.clear();
-            });
-            // Dropping it, also in a panic, ends the thread.
-            let _ended = ended;
-            work()
-        })
+        let start = Instant::now();
+        let status = || self.status(&work_line(what, start.elapsed(), done()));
+        let result = meanwhile(interval, status, work);
+        self.clear();
+        result
     }
 
     /// Prints a line that the next one replaces on a terminal.

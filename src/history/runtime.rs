@@ -228,7 +228,9 @@ fn charge(trace: &Trace, histories: &mut BTreeMap<Pid, RuntimeHistory>) {
                 .copied()
         })
         .collect();
+    let mut samples_end = Nanos(trace.info.end_ns);
     for sample in trace.samples.iter() {
+        samples_end = samples_end.max(sample.time);
         if let Some(row) = threads[sample.thread.index()] {
             let (process, history) = &mut counters[row];
             let sample = CpuSample {
@@ -240,6 +242,9 @@ fn charge(trace: &Trace, histories: &mut BTreeMap<Pid, RuntimeHistory>) {
             history.cpu.add(&sample);
             history.requests.add_cpu_time(&sample);
         }
+    }
+    for (_, history) in &mut counters {
+        history.requests.set_samples_end(samples_end);
     }
     for wait in trace.blocked.iter() {
         if let Some(row) = threads[wait.thread.index()]

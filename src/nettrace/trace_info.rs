@@ -83,9 +83,10 @@ impl TraceInfo {
         })
     }
 
-    /// Converts ticks to nanoseconds.
+    /// Converts ticks to nanoseconds. Ticks are signed in the format; negative ones are 0.
     #[must_use]
     pub fn nanos(&self, ticks: u64) -> Nanos {
+        let ticks = u64::try_from(ticks.cast_signed()).unwrap_or(0);
         let nanos = u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks_per_second);
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }

@@ -3,9 +3,11 @@
 use super::field::{Field, FieldType};
 use crate::bytes::{Bytes, utf16};
 
-/// Limit on the values of one event. Otherwise an array of elements without size would cost more
-/// than its payload.
+/// Limit on the values of one event.
 const MAX_VALUES: u32 = 1 << 16;
+/// Limit on the values of one event that take no bytes of the payload, such as records without fields.
+/// Otherwise an array of them would cost far more than its payload.
+const MAX_EMPTY_VALUES: u32 = 16;
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,22 +38,24 @@ impl<'a> Value<'a> {
     /// Parses a payload as a record of its fields. Returns `None` if a field is incomplete.
     #[must_use]
     pub fn parse(fields: &'a [Field], payload: &[u8]) -> Option<Self> {
-        let mut payload = Payload {
-            all: payload,
-            rest: Bytes(payload),
-            values_left: MAX_VALUES,
-        };
-        payload.record(fields)
+        Payload::new(payload, MAX_VALUES).record(fields)
     }
 
     /// Parses the fields of a payload up to the first incomplete one.
     #[must_use]
     pub fn parse_partial(fields: &'a [Field], payload: &[u8]) -> Vec<(&'a str, Self)> {
-        let mut payload = Payload {
-            all: payload,
-            rest: Bytes(payload),
-            values_left: MAX_VALUES,
-        };
+        Self::parse_leading(fields, payload, MAX_VALUES)
+    }
+
+    /// Parses the fields of a payload up to the first incomplete one. All of them have up to `max_values`
+    /// values, with those in lists and records.
+    #[must_use]
+    pub fn parse_leading(
+        fields: &'a [Field],
+        payload: &[u8],
+        max_values: u32,
+    ) -> Vec<(&'a str, Self)> {
+        let mut payload = Payload::new(payload, max_values);
         let values = fields
             .iter()
             .map_while(|field| Some((field.name.as_str(), payload.value(&field.kind)?)));
@@ -70,13 +74,27 @@ impl<'a> Value<'a> {
     }
 }
 
+/// A payload with budgets, so that the cost of an event is proportional to its bytes.
 struct Payload<'a> {
     all: &'a [u8],
     rest: Bytes<'a>,
     values_left: u32,
+    empty_values_left: u32,
+    /// Bytes of the arrays at another position: fields may refer to the same bytes again and again.
+    located_bytes_left: usize,
 }
 
-impl Payload<'_> {
+impl<'p> Payload<'p> {
+    fn new(all: &'p [u8], max_values: u32) -> Self {
+        Self {
+            all,
+            rest: Bytes(all),
+            values_left: max_values,
+            empty_values_left: MAX_EMPTY_VALUES,
+            located_bytes_left: all.len(),
+        }
+    }
+
     fn record<'a>(&mut self, fields: &'a [Field]) -> Option<Value<'a>> {
         let values: Option<_> = fields
             .iter()
@@ -87,6 +105,15 @@ impl Payload<'_> {
 
     fn value<'a>(&mut self, kind: &'a FieldType) -> Option<Value<'a>> {
         self.values_left = self.values_left.checked_sub(1)?;
+        let bytes_before = self.rest.0.len();
+        let value = self.value_of(kind)?;
+        if self.rest.0.len() == bytes_before {
+            self.empty_values_left = self.empty_values_left.checked_sub(1)?;
+        }
+        Some(value)
+    }
+
+    fn value_of<'a>(&mut self, kind: &'a FieldType) -> Option<Value<'a>> {
         Some(match kind {
             FieldType::Bool { bytes } => Value::Bool(self.unsigned(*bytes)? != 0),
             FieldType::Utf16Unit => Value::Text(utf16(self.rest.take(2)?)),
@@ -165,6 +192,7 @@ impl Payload<'_> {
     fn located<'a>(&mut self, element: &'a FieldType, relative: bool) -> Option<Value<'a>> {
         let field = self.rest.u32()?;
         let (length, offset) = ((field >> 16) as usize, (field & 0xffff) as usize);
+        self.located_bytes_left = self.located_bytes_left.checked_sub(length)?;
         let base = if relative { self.rest.0 } else { self.all };
         let bytes = base.get(offset..)?.get(..length)?;
         Some(match element {
@@ -192,11 +220,7 @@ mod tests {
     use super::*;
 
     fn parse_one(kind: FieldType, payload: &[u8]) -> Option<Value<'static>> {
-        let field = Field {
-            name: "field".into(),
-            kind,
-        };
-        let fields = Box::leak(Box::new([field]));
+        let fields = Box::leak(Box::new([field(kind)]));
         Value::parse(fields, payload)?.get("field").cloned()
     }
 
@@ -240,18 +264,74 @@ mod tests {
         assert_eq!(parse_one(located(true), &[9, 0, 2, 0, 7]), None);
     }
 
+    fn empty() -> Box<FieldType> {
+        FieldType::Record(Vec::new()).into()
+    }
+
+    fn field(kind: FieldType) -> Field {
+        Field {
+            name: "field".into(),
+            kind,
+        }
+    }
+
     #[test]
     fn bounds_work_for_elements_without_size() {
-        let mut kind = FieldType::Record(Vec::new());
+        let mut kind = *empty();
         for _ in 0..5 {
             kind = FieldType::FixedArray(kind.into(), u16::MAX);
         }
         assert_eq!(parse_one(kind, &[]), None);
         // A located array of elements without size would never end.
         let endless = FieldType::Located {
-            element: FieldType::Record(Vec::new()).into(),
+            element: empty(),
             relative: true,
         };
         assert_eq!(parse_one(endless, &[0, 0, 1, 0, 0]), None);
+    }
+
+    /// Returns the number of values that an attempt to parse a value made, successful or not.
+    fn cost(kind: &FieldType, bytes: &[u8]) -> u32 {
+        let mut payload = Payload::new(bytes, MAX_VALUES);
+        let _ = payload.value(kind);
+        MAX_VALUES - payload.values_left
+    }
+
+    #[test]
+    fn values_without_bytes_are_few_however_many_the_event_declares() {
+        let array = FieldType::Array(empty());
+        assert!(cost(&array, &u16::MAX.to_le_bytes()) <= MAX_EMPTY_VALUES + 2);
+        let fixed = FieldType::FixedArray(FieldType::FixedArray(empty(), 9).into(), u16::MAX);
+        assert!(cost(&fixed, &[]) <= MAX_EMPTY_VALUES + 3);
+        let record = FieldType::Record(vec![field(*empty()); 1020]);
+        assert!(cost(&record, &[]) <= MAX_EMPTY_VALUES + 2);
+        let rest = FieldType::Rest(empty());
+        assert!(cost(&rest, &[1; 100]) <= MAX_EMPTY_VALUES + 2);
+        // A few are in order, as are many with bytes.
+        let few = vec![Value::Record(Vec::new()); 3];
+        assert_eq!(parse_one(array, &[3, 0]), Some(Value::List(few)));
+        let bytes = FieldType::Array(FieldType::Unsigned { bytes: 1 }.into());
+        assert_eq!(cost(&bytes, &[&[0xe8, 3][..], &[7; 1000]].concat()), 1001);
+    }
+
+    #[test]
+    fn fields_that_refer_to_the_same_bytes_cost_no_more_than_the_payload() {
+        let text = FieldType::Located {
+            element: FieldType::Utf8Unit.into(),
+            relative: false,
+        };
+        let fields = vec![field(text); 100];
+        let payload: Vec<u8> = [0, 0, 0x90, 1].repeat(100);
+        assert_eq!(Value::parse_partial(&fields, &payload).len(), 1);
+    }
+
+    #[test]
+    fn leading_fields_have_a_limit_on_their_values() {
+        let bytes = FieldType::Array(FieldType::Unsigned { bytes: 1 }.into());
+        let byte = FieldType::Unsigned { bytes: 1 };
+        let fields = [field(byte.clone()), field(bytes), field(byte)];
+        let payload = [7, 3, 0, 1, 2, 3, 8];
+        let count = |max_values| Value::parse_leading(&fields, &payload, max_values).len();
+        assert_eq!([1, 4, 5, 6].map(count), [1, 1, 2, 3]);
     }
 }

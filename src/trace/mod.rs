@@ -297,6 +297,13 @@ impl Trace {
             .copied()
     }
 
+    /// Ends everything that reads samples or events now or later. Its results are incomplete.
+    pub(crate) fn stop_reading(&self) {
+        self.samples.stop();
+        self.blocked.stop();
+        self.events.stop();
+    }
+
     /// Returns the last program that a process executed, or the last process with this id.
     #[must_use]
     pub fn last_process(&self, pid: Pid) -> Option<&Process> {

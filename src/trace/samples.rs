@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::Sample;
 use super::spool::sample;
@@ -34,6 +34,8 @@ pub struct Samples {
     /// Number of samples that were decoded, in whole chunks.
     decoded: AtomicU64,
     read_error: OnceLock<io::Error>,
+    /// Whether iterators end after the chunk that they decode.
+    is_stopped: AtomicBool,
 }
 
 /// Encoded samples.
@@ -110,12 +112,18 @@ impl Samples {
         self.read_error.get()
     }
 
+    /// Ends all iterators early, also those that are still to come.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
     /// Decodes the samples. If the file cannot be read, the iterator ends early, and the writing of the
     /// trace fails.
     pub fn iter(&self) -> impl Iterator<Item = Sample> + '_ {
         let chunks = self
             .chunks
             .iter()
+            .take_while(|_| !self.is_stopped.load(Ordering::Relaxed))
             .map_while(|chunk| match self.bytes(chunk) {
                 Ok(bytes) => Some(bytes),
                 Err(error) => {
@@ -246,6 +254,12 @@ mod tests {
             assert!(samples.iter().eq(many()));
         }
         assert!(samples.read_error().is_none());
+        let mut decoding = samples.iter();
+        assert!(decoding.next().is_some());
+        samples.stop();
+        // The chunk that it decodes is the last one.
+        assert!(decoding.count() <= CHUNK_BYTES && samples.iter().next().is_none());
+        samples.is_stopped = AtomicBool::new(false);
         file.set_len(length as u64 / 2).unwrap();
         assert!(samples.iter().count() < samples.len());
         assert!(samples.read_error().is_some());

@@ -14,6 +14,9 @@ use crate::output::summary::{
 const SCREEN_ROUTES: usize = 9;
 const SCREEN_SLOWEST: usize = 5;
 
+/// What the events do not report.
+const UNSEEN: &str = "requests that were open when the capture started are not seen";
+
 /// Prints the requests of the processes. Returns false if there are none.
 ///
 /// # Errors
@@ -49,6 +52,9 @@ pub fn print_requests(
         print_routes(requests, routes, width, out)?;
         print_slowest(requests, slowest, width, out)?;
     }
+    if !runtimes.is_empty() {
+        writeln!(out, "{}", with_ellipsis(UNSEEN, width))?;
+    }
     Ok(!runtimes.is_empty())
 }
 
@@ -65,9 +71,9 @@ pub(super) fn totals(requests: &RequestSummary) -> String {
         (incoming.unended, "not ended"),
         (requests.outgoing.count, "sent"),
         (requests.outgoing.failed, "of these failed"),
-        (requests.unstarted, "started before the capture"),
+        (requests.unstarted, "without a start"),
         (requests.without_activity, "without an activity id"),
-        (requests.omitted, "not counted: too many"),
+        (requests.omitted, "without times and a name: too many"),
     ];
     for (number, what) in parts.into_iter().filter(|(number, _)| *number > 0) {
         text += &format!(", {number} {what}");

@@ -9,10 +9,15 @@ use textwrap::core::display_width;
 
 use super::fitted::with_ellipsis;
 use crate::output::NameStyle;
-use crate::output::sanitize::{csv_text, json_text, terminal};
+use crate::output::sanitize::{csv_text, json_text, terminal, truncate_with_ellipsis};
 
 /// Between two columns of text.
 const GAP: &str = "  ";
+/// Maximum length of the text of a cell, in bytes. perfcollect writes no longer names; a summary of another
+/// origin may have one of megabytes, which each of many rows repeats.
+const MAX_TEXT_BYTES: usize = 8192;
+/// Width to which columns are padded. Cells that are wider move those after them.
+const MAX_PADDED_WIDTH: usize = 256;
 /// Width below which columns of text are not cut.
 const MIN_TEXT_WIDTH: usize = 16;
 
@@ -75,13 +80,13 @@ impl Cell {
 
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
+        Self::Text(truncate_with_ellipsis(text, MAX_TEXT_BYTES).into_owned())
     }
 }
 
 impl From<String> for Cell {
     fn from(text: String) -> Self {
-        Self::Text(text)
+        Self::from(&*text)
     }
 }
 
@@ -212,7 +217,8 @@ impl Table {
         for line in lines {
             let mut text = String::new();
             for (column, cell) in line.iter().enumerate() {
-                let padding = widths[column].saturating_sub(display_width(cell));
+                let width = widths[column].min(MAX_PADDED_WIDTH);
+                let padding = width.saturating_sub(display_width(cell));
                 let padding = " ".repeat(padding);
                 match is_text[column] {
                     true => text += &format!("{cell}{padding}{GAP}"),
@@ -310,6 +316,21 @@ mod tests {
             assert_eq!(table.rows[0][1], method.into());
             let least = 3 + 2 + 12 + 2 + MIN_TEXT_WIDTH;
             assert!(table.width() <= width.max(least), "{width}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_does_not_lengthen_each_row() {
+        let long = "x".repeat(1 << 20);
+        let rows = [long.as_str(), "y", "y", "y"].map(|name| [name.into(), Cell::Count(1)]);
+        let table = Table::new("processes", ["name", "count"], rows.into_iter());
+        for format in [TableFormat::Text, TableFormat::Json, TableFormat::Csv] {
+            let mut out = Vec::new();
+            table.write(format, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.contains(&"x".repeat(MAX_TEXT_BYTES - 3)));
+            let most = MAX_TEXT_BYTES + 5 * (MAX_PADDED_WIDTH + 80);
+            assert!(text.len() <= most, "{format:?}: {}", text.len());
         }
     }
 

@@ -22,7 +22,8 @@ const NO_ALLOCATIONS: &str = "no allocations were recorded: a capture with -gcon
 const HIDDEN: &str = "what threads wait for is of the end of the capture: select by process only, without -from, \
                       -to, -thread and patterns";
 /// Why there are no requests.
-const NO_REQUESTS: &str = "no requests were recorded: a capture with -requests records them";
+const NO_REQUESTS: &str =
+    "no requests were recorded: a capture with -requests records those that start while it runs";
 
 /// Why there are no threads.
 const NOT_BLOCKED: &str = "what threads wait for is read at the end of a capture of processes (-pid, -n): \

@@ -27,6 +27,9 @@ use thread_spans::ThreadSpans;
 const MAX_REQUESTS: usize = 1 << 18;
 const MAX_OPEN: usize = 1 << 14;
 const MAX_ROUTES: usize = 1 << 10;
+/// Time after the last sample in which requests may end: nothing is sampled while no thread runs, and the
+/// events stop a little later than the samples do.
+const MAX_UNSAMPLED_NS: u64 = 100_000_000;
 /// Name of the requests without a name.
 const OTHERS: &str = "(others)";
 
@@ -57,11 +60,26 @@ pub(crate) struct Request {
     pub(crate) calls_ns: u64,
 }
 
+/// Counts of the requests of a direction, with those that have no row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestTotals {
+    /// Number of requests that started.
+    pub(crate) started: u64,
+    /// Number of these that ended.
+    pub(crate) ended: u64,
+    /// Number of these that failed.
+    pub(crate) failed: u64,
+    /// Number of requests beyond [`MAX_OPEN`] that have not ended. Their ids are not kept.
+    beyond_open: u64,
+}
+
 /// A request that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct OpenRequest {
-    row: u32,
+    /// `None` if there are too many rows.
+    row: Option<u32>,
     direction: Direction,
+    failed: bool,
     /// Activity of the incoming request that sends it.
     caller: Option<ActivityId>,
     /// Number of its outgoing requests that are open, and since when there are any.
@@ -74,6 +92,8 @@ struct OpenRequest {
 pub(crate) struct Requests {
     /// In order of their starts.
     pub(crate) rows: Vec<Request>,
+    /// By direction.
+    totals: [RequestTotals; 2],
     pub(crate) routes: Vec<Route>,
     by_route: HashMap<Route, u32>,
     open: HashMap<ActivityId, OpenRequest>,
@@ -84,9 +104,11 @@ pub(crate) struct Requests {
     /// Whether CPU time was counted, and time without a CPU.
     has_cpu_time: bool,
     has_waits: bool,
-    /// Number of requests that ended and had started before the events, or whose start is lost.
+    /// Until when samples are known.
+    samples_end: Nanos,
+    /// Number of requests that ended and whose start is not known.
     pub(crate) unstarted: u64,
-    /// Number of requests without a row: there were too many.
+    /// Number of requests without a row: there were too many. The totals have them.
     pub(crate) omitted: u64,
     /// Number of requests without an activity, whose start and stop cannot be joined.
     pub(crate) without_activity: u64,
@@ -120,11 +142,17 @@ impl Requests {
     /// Ends what is open.
     pub(super) fn finish(&mut self, end: Nanos) {
         for (_, open) in std::mem::take(&mut self.open) {
-            let row = &mut self.rows[open.row as usize];
-            row.end = end.max(row.start);
-            row.calls_ns = row.calls_ns.saturating_add(open.calls_ns(end));
+            if let Some(row) = row_of(&mut self.rows, open.row) {
+                row.end = end.max(row.start);
+                row.calls_ns = row.calls_ns.saturating_add(open.calls_ns(end));
+            }
         }
         self.spans.finish(end);
+    }
+
+    /// Sets until when samples are known. The CPU time of requests that end later is unknown.
+    pub(super) fn set_samples_end(&mut self, end: Nanos) {
+        self.samples_end = end;
     }
 
     /// Adds the CPU time of a sample.
@@ -161,6 +189,11 @@ impl Requests {
         self.has_cpu_time
     }
 
+    /// Returns the counts of a direction.
+    pub(crate) fn totals(&self, direction: Direction) -> RequestTotals {
+        self.totals[direction as usize]
+    }
+
     /// Returns the CPU time of a request, if events report what threads run for, and not too many.
     pub(crate) fn cpu_ns(&self, request: &Request) -> Option<u64> {
         self.knows_threads(request).then_some(request.cpu_ns)
@@ -176,7 +209,17 @@ impl Requests {
     fn knows_threads(&self, request: &Request) -> bool {
         let is_incoming = self.route(request).direction == Direction::Incoming;
         let is_known = self.has_switches && is_incoming;
-        is_known && self.spans.are_known_until(request.end)
+        is_known && self.has_spans(request) && self.has_samples(request)
+    }
+
+    /// Returns whether all is known that threads ran for until a request ended.
+    pub(crate) fn has_spans(&self, request: &Request) -> bool {
+        self.spans.are_known_until(request.end)
+    }
+
+    /// Returns whether there are samples until a request ended, or nearly.
+    pub(crate) fn has_samples(&self, request: &Request) -> bool {
+        request.end.0 <= self.samples_end.0.saturating_add(MAX_UNSAMPLED_NS)
     }
 
     /// Returns the name of a request.
@@ -190,31 +233,32 @@ impl Requests {
             self.without_activity += 1;
             return;
         }
-        if self.rows.len() >= MAX_REQUESTS || self.open.len() >= MAX_OPEN {
-            self.omitted += 1;
+        let totals = &mut self.totals[direction as usize];
+        totals.started += 1;
+        let is_kept = self.open.len() < MAX_OPEN;
+        totals.beyond_open += u64::from(!is_kept);
+        let caller = match direction {
+            Direction::Outgoing if is_kept => self.incoming(id),
+            _ => None,
+        };
+        let has_row = is_kept && self.rows.len() < MAX_REQUESTS;
+        let row = has_row.then(|| {
+            let caller = caller.and_then(|(_, row)| row);
+            let route = self.route_row(Route {
+                direction,
+                name,
+                caller: caller.map(|row| self.rows[row as usize].route),
+            });
+            self.rows.push(Request::new(route, event.time));
+            self.rows.len() as u32 - 1
+        });
+        self.omitted += u64::from(row.is_none());
+        if direction == Direction::Incoming {
+            self.spans.switch(event.thread, event.time, row);
+        }
+        if !is_kept {
             return;
         }
-        let caller = match direction {
-            Direction::Incoming => None,
-            Direction::Outgoing => self.incoming(id),
-        };
-        let caller_route = caller.map(|(_, row)| self.rows[row as usize].route);
-        let route = self.route_row(Route {
-            direction,
-            name,
-            caller: caller_route,
-        });
-        let row = self.rows.len() as u32;
-        self.rows.push(Request {
-            route,
-            start: event.time,
-            end: event.time,
-            has_ended: false,
-            failed: false,
-            cpu_ns: 0,
-            waits_ns: 0,
-            calls_ns: 0,
-        });
         let caller = caller.map(|(id, _)| id);
         if let Some(caller) = caller.and_then(|id| self.open.get_mut(&id)) {
             if caller.calls == 0 {
@@ -225,46 +269,62 @@ impl Requests {
         let request = OpenRequest {
             row,
             direction,
+            failed: false,
             caller,
             calls: 0,
             calls_since: event.time,
         };
         // If the stop of a request with this id is lost, the row stays without an end.
-        if let Some(lost) = self.open.insert(id, request) {
-            let row = &mut self.rows[lost.row as usize];
+        let lost = self.open.insert(id, request);
+        if let Some(row) = lost.and_then(|lost| row_of(&mut self.rows, lost.row)) {
             row.end = event.time.max(row.start);
-        }
-        if direction == Direction::Incoming {
-            self.spans.switch(event.thread, event.time, Some(row));
         }
     }
 
     fn fail(&mut self, id: ActivityId, direction: Direction) {
-        let mut open = with_outer(id).filter_map(|id| self.open.get(&id));
-        if let Some(open) = open.find(|open| open.direction == direction) {
-            self.rows[open.row as usize].failed = true;
+        let is_same = |open: &OpenRequest| open.direction == direction;
+        let id = with_outer(id).find(|id| self.open.get(id).is_some_and(is_same));
+        let Some(open) = id.and_then(|id| self.open.get_mut(&id)) else {
+            return;
+        };
+        self.totals[direction as usize].failed += u64::from(!open.failed);
+        open.failed = true;
+        if let Some(row) = row_of(&mut self.rows, open.row) {
+            row.failed = true;
         }
     }
 
     fn stop(&mut self, id: ActivityId, time: Nanos, direction: Direction, failed: bool) {
         let is_same = |open: &OpenRequest| open.direction == direction;
-        if !self.open.get(&id).is_some_and(is_same) {
+        let is_open = self.open.get(&id).is_some_and(is_same);
+        let totals = &mut self.totals[direction as usize];
+        if !is_open && totals.beyond_open == 0 {
             self.unstarted += 1;
             return;
         }
-        let Some(open) = self.open.remove(&id) else {
+        totals.ended += 1;
+        let open = match is_open {
+            true => self.open.remove(&id),
+            false => None,
+        };
+        let Some(open) = open else {
+            totals.beyond_open -= 1;
+            totals.failed += u64::from(failed);
             return;
         };
-        let row = &mut self.rows[open.row as usize];
-        row.end = time.max(row.start);
-        row.has_ended = true;
-        row.failed |= failed;
-        row.calls_ns = row.calls_ns.saturating_add(open.calls_ns(time));
+        totals.failed += u64::from(failed && !open.failed);
+        if let Some(row) = row_of(&mut self.rows, open.row) {
+            row.end = time.max(row.start);
+            row.has_ended = true;
+            row.failed |= failed;
+            row.calls_ns = row.calls_ns.saturating_add(open.calls_ns(time));
+        }
         let Some(caller) = open.caller.and_then(|id| self.open.get_mut(&id)) else {
             return;
         };
-        if caller.calls == 1 {
-            let row = &mut self.rows[caller.row as usize];
+        if caller.calls == 1
+            && let Some(row) = row_of(&mut self.rows, caller.row)
+        {
             row.calls_ns = row.calls_ns.saturating_add(caller.calls_ns(time));
         }
         caller.calls = caller.calls.saturating_sub(1);
@@ -272,12 +332,12 @@ impl Requests {
 
     fn switch(&mut self, thread: Tid, time: Nanos, id: ActivityId) {
         self.has_switches = true;
-        let request = self.incoming(id).map(|(_, row)| row);
+        let request = self.incoming(id).and_then(|(_, row)| row);
         self.spans.switch(thread, time, request);
     }
 
-    /// Returns the incoming request that an activity is part of, and its row.
-    fn incoming(&self, id: ActivityId) -> Option<(ActivityId, u32)> {
+    /// Returns the incoming request that an activity is part of, and its row if it has one.
+    fn incoming(&self, id: ActivityId) -> Option<(ActivityId, Option<u32>)> {
         with_outer(id).find_map(|id| {
             let open = self.open.get(&id)?;
             (open.direction == Direction::Incoming).then_some((id, open.row))
@@ -305,6 +365,21 @@ impl Requests {
     }
 }
 
+impl Request {
+    fn new(route: u32, start: Nanos) -> Self {
+        Self {
+            route,
+            start,
+            end: start,
+            has_ended: false,
+            failed: false,
+            cpu_ns: 0,
+            waits_ns: 0,
+            calls_ns: 0,
+        }
+    }
+}
+
 impl OpenRequest {
     /// Returns the time in which outgoing requests have been open since the last one ended.
     fn calls_ns(&self, now: Nanos) -> u64 {
@@ -313,4 +388,9 @@ impl OpenRequest {
             _ => now.0.saturating_sub(self.calls_since.0),
         }
     }
+}
+
+/// Returns the request of a row, if it has one.
+fn row_of(rows: &mut [Request], row: Option<u32>) -> Option<&mut Request> {
+    rows.get_mut(row? as usize)
 }

@@ -10,10 +10,12 @@ use crate::trace::RuntimeEvent;
 /// Maximum length of a method and of a host, in bytes.
 const MAX_METHOD_BYTES: usize = 20;
 const MAX_HOST_BYTES: usize = 100;
+/// Maximum number of values read of an event. Those that matter are the first ones.
+const MAX_VALUES: u32 = 16;
 /// Status codes from which a request has failed.
 const MIN_FAILED: i64 = 400;
 
-/// Whether the process answers a request or sends it.
+/// Whether the process answers a request or sends it. As a number, 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Direction {
     /// ASP.NET Core answers it.
@@ -56,7 +58,7 @@ impl RequestEvent {
             _ => Direction::Outgoing,
         };
         let fields = kind.fields.as_deref().unwrap_or_default();
-        let fields = Value::parse_partial(fields, &event.payload);
+        let fields = Value::parse_leading(fields, &event.payload, MAX_VALUES);
         let text = |name: &str| {
             fields.iter().find_map(|(field, value)| match value {
                 Value::Text(text) if *field == name => Some(text.as_str()),

@@ -196,6 +196,54 @@ fn memory_is_bounded() {
     assert_eq!(requests.rows.len(), MAX_OPEN);
     assert_eq!(requests.omitted, MAX_OPEN as u64);
     assert_eq!(requests.routes.len(), MAX_ROUTES + 1);
+    // Those without a row end, too.
+    for number in 0..2 * MAX_OPEN + 1 {
+        let mut id = B;
+        id[4..8].copy_from_slice(&(number as u32).to_le_bytes());
+        take(&mut requests, (2, 1, HOSTING, "RequestStop", id, vec![]));
+    }
+    let totals = requests.totals(Direction::Incoming);
+    let all = 2 * MAX_OPEN as u64;
+    assert_eq!((totals.started, totals.ended), (all, all));
+    assert_eq!(requests.unstarted, 1);
+}
+
+#[test]
+fn totals_go_on_when_there_are_too_many_rows() {
+    let mut requests = Requests::default();
+    requests.rows = vec![Request::new(0, Nanos(0)); MAX_REQUESTS];
+    let status = |status: i32| status.to_le_bytes().to_vec();
+    for step in [
+        (1, 1, HOSTING, "RequestStart", A, texts(&["GET", "/a"])),
+        (2, 1, HTTP_CLIENT, "RequestStart", A_CALL, call("/x")),
+        (3, 1, HTTP_CLIENT, "RequestFailed", A_CALL, vec![]),
+        (4, 1, HTTP_CLIENT, "RequestStop", A_CALL, status(-1)),
+        (5, 1, HOSTING, "RequestStop", A, vec![]),
+        (6, 1, HOSTING, "RequestStart", B, texts(&["GET", "/b"])),
+    ] {
+        take(&mut requests, step);
+    }
+    requests.finish(Nanos(7000));
+    let totals = [Direction::Incoming, Direction::Outgoing].map(|direction| {
+        let totals = requests.totals(direction);
+        (totals.started, totals.ended, totals.failed)
+    });
+    assert_eq!(totals, [(2, 1, 0), (1, 1, 1)]);
+    assert_eq!((requests.omitted, requests.unstarted), (3, 0));
+    assert_eq!(requests.rows.len(), MAX_REQUESTS);
+}
+
+#[test]
+fn cpu_time_is_unknown_after_the_last_sample() {
+    let mut requests = requests(vec![
+        (10, 1, HOSTING, "RequestStart", A, texts(&["GET", "/a"])),
+        (20, 1, TASKS, "SetActivityId", A, NONE.to_vec()),
+        (500_000, 1, HOSTING, "RequestStop", A, vec![]),
+    ]);
+    for (samples_end, cpu_ns) in [(399_999_999, None), (400_000_000, Some(0))] {
+        requests.set_samples_end(Nanos(samples_end));
+        assert_eq!(requests.cpu_ns(&requests.rows[0]), cpu_ns);
+    }
 }
 
 proptest! {

@@ -75,8 +75,8 @@ mod tests {
     use super::*;
     use crate::nettrace::Reader;
     use crate::trace::{
-        Frame, FrameId, Function, FunctionId, FunctionKind, Pid, Process, ProcessId, Sample,
-        Thread, ThreadId, Tid,
+        EventStream, EventStreams, Frame, FrameId, Function, FunctionId, FunctionKind, Pid,
+        Process, ProcessId, Sample, StreamName, Thread, ThreadId, Tid,
     };
 
     const DEPTH: u32 = 900;
@@ -123,6 +123,25 @@ mod tests {
             });
         }
         trace
+    }
+
+    #[test]
+    fn events_end_when_the_reading_is_stopped() {
+        let mut file = tempfile::tempfile().unwrap();
+        write(&crowd(3), &mut file).unwrap();
+        let stream = EventStream::open(StreamName::first(Pid(1)), file);
+        let trace = Trace {
+            events: EventStreams::new([stream]),
+            ..Trace::default()
+        };
+        let all = trace.events.count();
+        assert_eq!(trace.events.iter().count() as u64, all);
+        let mut started = trace.events.iter();
+        assert!(started.next().is_some());
+        trace.stop_reading();
+        // One event was read already.
+        assert!(started.count() <= 1 && all > 2);
+        assert_eq!(trace.events.iter().count(), 0);
     }
 
     #[test]

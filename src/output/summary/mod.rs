@@ -51,7 +51,7 @@ use super::own_code::OwnCode;
 use super::sanitize;
 use super::time_zero::TimeZero;
 use crate::history::MAX_PROCESSES;
-use crate::trace::{CaptureInfo, Counters, ProcessId, Quality, Trace};
+use crate::trace::{CaptureInfo, ProcessId, Quality, Trace};
 use methods::Methods;
 use shares::ShareCounts;
 
@@ -162,7 +162,12 @@ impl Summary {
         if let Some(pressure) = &mut self.info.cpu_pressure {
             pressure.processes.truncate(MAX_WAITING);
         }
-        self.info.counters.iter_mut().for_each(Counters::truncate);
+        if let Some(counters) = &mut self.info.counters {
+            counters.truncate();
+            for process in &mut counters.processes {
+                process.name = kept(&process.name);
+            }
+        }
         self.blocked.iter_mut().for_each(BlockedSummary::truncate);
         self.thread_time.iter_mut().for_each(ThreadTime::truncate);
         self.runtimes.truncate(MAX_PROCESSES);

@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::iter::Peekable;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
 
-use super::RuntimeEvent;
 use super::kinds::SharedKinds;
 use super::ordered::Ordered;
 use super::stream::EventStream;
+use super::{Reading, RuntimeEvent};
 use crate::nettrace::{EventMetadata, KindMap};
 use crate::trace::Nanos;
 
@@ -31,7 +31,7 @@ pub struct MergedEvents<'a> {
     next: BinaryHeap<Reverse<(Nanos, usize)>>,
     kinds: SharedKinds,
     /// Counts the events that all iterators return, in steps of [`READ_STEP`].
-    read: &'a AtomicU64,
+    reading: &'a Reading,
     returned: u64,
 }
 
@@ -45,7 +45,7 @@ struct OpenStream<'a> {
 impl<'a> MergedEvents<'a> {
     pub(super) fn new(
         streams: &'a [EventStream],
-        read: &'a AtomicU64,
+        reading: &'a Reading,
         is_wanted: fn(&EventMetadata) -> bool,
     ) -> Self {
         let next = streams.iter().zip(0..);
@@ -56,7 +56,7 @@ impl<'a> MergedEvents<'a> {
             open: FxHashMap::default(),
             next: next.collect(),
             kinds: SharedKinds::default(),
-            read,
+            reading,
             returned: 0,
         }
     }
@@ -80,8 +80,9 @@ impl Iterator for MergedEvents<'_> {
         loop {
             let Reverse((_, row)) = self.next.pop()?;
             let Some(stream) = self.open.get_mut(&row) else {
-                let events = Ordered::new(&self.streams[row], self.streams.len(), self.is_wanted);
-                let events = events.peekable();
+                let (stream, streams) = (&self.streams[row], self.streams.len());
+                let is_stopped = &self.reading.is_stopped;
+                let events = Ordered::new(stream, streams, self.is_wanted, is_stopped).peekable();
                 let kinds = KindMap::default();
                 self.open.insert(row, OpenStream { events, kinds });
                 self.queue_next(row);
@@ -100,7 +101,8 @@ impl Iterator for MergedEvents<'_> {
             self.queue_next(row);
             self.returned += 1;
             if self.returned.is_multiple_of(READ_STEP) {
-                self.read.fetch_add(READ_STEP, Ordering::Relaxed);
+                let read = &self.reading.events;
+                read.fetch_add(READ_STEP, Ordering::Relaxed);
             }
             return event;
         }

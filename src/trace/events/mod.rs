@@ -24,7 +24,7 @@ pub use stream_name::{ParseStreamNameError, StreamContent, StreamName};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kinds::SharedKinds;
 
@@ -64,8 +64,16 @@ pub struct RuntimeEvent {
 #[derive(Debug, Default)]
 pub struct EventStreams {
     streams: Vec<EventStream>,
+    reading: Reading,
+}
+
+/// State of all iterators over the streams.
+#[derive(Debug, Default)]
+struct Reading {
     /// Number of events that were read again since the streams were opened.
-    read: AtomicU64,
+    events: AtomicU64,
+    /// Whether the iterators end now.
+    is_stopped: AtomicBool,
 }
 
 impl EventStreams {
@@ -79,7 +87,7 @@ impl EventStreams {
         });
         Self {
             streams: streams.collect(),
-            read: AtomicU64::new(0),
+            reading: Reading::default(),
         }
     }
 
@@ -172,12 +180,17 @@ impl EventStreams {
 
     /// Counts events that were read from the streams themselves.
     pub(crate) fn add_read(&self, events: u64) {
-        self.read.fetch_add(events, Ordering::Relaxed);
+        self.reading.events.fetch_add(events, Ordering::Relaxed);
     }
 
     /// Returns about how many events all iterators have returned so far.
     pub(crate) fn read(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
+        self.reading.events.load(Ordering::Relaxed)
+    }
+
+    /// Ends all iterators early, also those that are still to come.
+    pub(crate) fn stop(&self) {
+        self.reading.is_stopped.store(true, Ordering::Relaxed);
     }
 
     /// Returns all events in order of time.
@@ -191,7 +204,7 @@ impl EventStreams {
     /// Others take no time but for reading them.
     #[must_use]
     pub fn iter_of(&self, is_wanted: fn(&EventMetadata) -> bool) -> MergedEvents<'_> {
-        MergedEvents::new(&self.streams, &self.read, is_wanted)
+        MergedEvents::new(&self.streams, &self.reading, is_wanted)
     }
 }
 

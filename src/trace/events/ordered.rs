@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustc_hash::FxHashMap;
 
@@ -32,6 +33,8 @@ pub(super) struct Ordered<'a> {
     reader: Option<Reader<StreamBytes>>,
     is_wanted: fn(&EventMetadata) -> bool,
     wanted: KindMap<bool>,
+    /// Whether to end early.
+    is_stopped: &'a AtomicBool,
     /// Waiting events with their sequence numbers, by the thread that recorded them.
     waiting: FxHashMap<u64, VecDeque<(u64, RuntimeEvent)>>,
     /// Oldest event of each non-empty queue: time, sequence number, thread.
@@ -51,12 +54,14 @@ impl<'a> Ordered<'a> {
         stream: &'a EventStream,
         streams: usize,
         is_wanted: fn(&EventMetadata) -> bool,
+        is_stopped: &'a AtomicBool,
     ) -> Self {
         Self {
             stream,
             reader: stream.reader(),
             is_wanted,
             wanted: KindMap::default(),
+            is_stopped,
             waiting: FxHashMap::default(),
             oldest: BinaryHeap::new(),
             waiting_bytes: 0,
@@ -126,6 +131,9 @@ impl Iterator for Ordered<'_> {
 
     fn next(&mut self) -> Option<RuntimeEvent> {
         loop {
+            if self.is_stopped.load(Ordering::Relaxed) {
+                return None;
+            }
             let oldest = self.oldest.peek().map(|Reverse((time, ..))| *time);
             let is_due = oldest.is_some_and(|time| time <= self.sorted)
                 || self.waiting_bytes > self.max_waiting_bytes;

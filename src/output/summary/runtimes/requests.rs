@@ -21,13 +21,13 @@ pub struct RequestSummary {
     pub incoming: RequestCounts,
     /// Requests that it sent.
     pub outgoing: RequestCounts,
-    /// Number of requests that ended and had started before the events, or whose start is lost.
+    /// Number of requests that ended and whose start is not known.
     pub unstarted: u64,
-    /// Number of requests that are not counted, because there were too many.
+    /// Number of requests without a time and a name, because there were too many. `incoming` and `outgoing` have them.
     pub omitted: u64,
     /// Number of requests without an activity id: their starts and stops cannot be joined.
     pub without_activity: u64,
-    /// Why there is no CPU time; empty if there is.
+    /// Why there is no CPU time, or none of some requests; empty if there is.
     pub lacks_cpu: String,
     /// Requests by name, slowest first (by p99, or the age of one that has not ended): at most 50 incoming and 50
     /// outgoing.
@@ -89,9 +89,9 @@ pub struct RequestRoute {
     pub max_ms: f64,
     /// Age of the oldest one that has not ended.
     pub unended_ms: Option<f64>,
-    /// CPU time of threads that ran for them, in percent of their time; `None` if it is unknown.
+    /// CPU time of threads that ran for them, in percent of their time: of those requests of which it is known. `None` if there are none.
     pub cpu_percent: Option<f64>,
-    /// Time without a CPU of threads that ran for them, in percent of their time; `None` if it is unknown.
+    /// Time without a CPU of threads that ran for them, in the same way.
     pub waiting_percent: Option<f64>,
     /// Pauses of garbage collections, in percent of their time.
     pub gc_percent: f64,
@@ -141,14 +141,19 @@ pub(super) fn summary(
         return None;
     }
     let lacks_cpu = lacks_cpu(context, pid, requests);
-    let times = Times {
-        requests,
-        has_cpu: lacks_cpu.is_empty(),
+    let times = Times::new(context, requests, lacks_cpu);
+    let lacks_cpu = match lacks_cpu {
+        "" => lacks_some_cpu(&times),
+        reason => reason,
     };
     let counts = |direction| {
-        let all = requests.rows.iter();
-        let of_direction = |row: &&Request| requests.route(row).direction == direction;
-        counts(context, all.filter(of_direction))
+        let totals = requests.totals(direction);
+        RequestCounts {
+            count: totals.started,
+            per_second: context.per_second(totals.started),
+            unended: totals.started.saturating_sub(totals.ended),
+            failed: totals.failed,
+        }
     };
     let (routes, other_routes) = routes(context, &times);
     Some(RequestSummary {
@@ -164,17 +169,34 @@ pub(super) fn summary(
     })
 }
 
-/// Returns why the CPU time of requests is unknown; empty if it is known.
+/// Returns why the CPU time of all requests is unknown; empty if it is not.
 fn lacks_cpu(context: &Context<'_>, pid: Pid, requests: &Requests) -> &'static str {
     let mut streams = context.trace.events.streams().iter();
     let is_lossy =
         streams.any(|stream| stream.name.process == pid && stream.counts.losses.dropped_events > 0);
     match () {
         () if !context.trace.info.counts_time() => "the samples count no time",
+        () if context.trace.quality.losses.is_incomplete() => "samples are lost",
         () if !requests.has_switches() => "the capture has no events of the threads' activities",
         () if is_lossy => "events are lost",
         () if !requests.has_cpu_time() => "the process has no samples",
         () => "",
+    }
+}
+
+/// Returns why the CPU time of some requests is unknown; empty if it is known of all.
+fn lacks_some_cpu(times: &Times<'_>) -> &'static str {
+    let requests = times.requests;
+    let is_incoming = |row: &&Request| requests.route(row).direction == Direction::Incoming;
+    let mut incoming = requests.rows.iter().filter(is_incoming);
+    let is_unknown = incoming.find(|row| requests.cpu_ns(row).is_none());
+    match is_unknown {
+        _ if !times.has_single_cpu => "samples are lost (single requests only)",
+        Some(row) if !requests.has_samples(row) => {
+            "the samples end before the events (last requests only)"
+        }
+        Some(_) => "threads changed their activity too often (later requests only)",
+        None => "",
     }
 }
 
@@ -195,9 +217,21 @@ fn counts<'a>(
 struct Times<'a> {
     requests: &'a Requests,
     has_cpu: bool,
+    /// Whether it is known of a single request, too. Samples are often lost together: a few lost ones change a
+    /// mean little, but may be all of one request.
+    has_single_cpu: bool,
 }
 
-impl Times<'_> {
+impl<'a> Times<'a> {
+    /// `lacks_cpu` is why the CPU time of all requests is unknown, if it is.
+    fn new(context: &Context<'_>, requests: &'a Requests, lacks_cpu: &str) -> Self {
+        Self {
+            requests,
+            has_cpu: lacks_cpu.is_empty(),
+            has_single_cpu: !context.trace.quality.losses.is_notable(),
+        }
+    }
+
     fn cpu_ns(&self, row: &Request) -> Option<u64> {
         let cpu = self.requests.cpu_ns(row);
         cpu.filter(|_| self.has_cpu)
@@ -206,6 +240,11 @@ impl Times<'_> {
     fn waits_ns(&self, row: &Request) -> Option<u64> {
         let waits = self.requests.waits_ns(row);
         waits.filter(|_| self.has_cpu)
+    }
+
+    /// Returns a time of a single request, from the one that has a part in a mean.
+    fn single(&self, ns: Option<u64>) -> Option<u64> {
+        ns.filter(|_| self.has_single_cpu)
     }
 
     fn gc_ns(&self, row: &Request) -> u64 {
@@ -257,17 +296,17 @@ fn route(context: &Context<'_>, times: &Times<'_>, rows: &[&Request]) -> Option<
     let total: u64 = durations
         .iter()
         .fold(0, |sum, ns| u64::saturating_add(sum, *ns));
-    let percent_of_total = |part: u64| 100.0 * part as f64 / total.max(1) as f64;
+    let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
     let sum = |part: &dyn Fn(&Request) -> u64| {
         let parts = ended.iter().map(|row| part(row));
-        percent_of_total(parts.fold(0, u64::saturating_add))
+        percent(parts.fold(0, u64::saturating_add), total)
     };
     let percent_of_known = |part: &dyn Fn(&Request) -> Option<u64>| {
-        let parts: Option<Vec<u64>> = ended.iter().map(|row| part(row)).collect();
-        let parts = parts.filter(|parts| !parts.is_empty())?;
-        Some(percent_of_total(
-            parts.into_iter().fold(0, u64::saturating_add),
-        ))
+        let known = ended.iter().filter_map(|row| Some((part(row)?, ns(row))));
+        let sums = known.reduce(|(parts, total), (part, ns)| {
+            (parts.saturating_add(part), total.saturating_add(ns))
+        });
+        sums.map(|(parts, total)| percent(parts, total))
     };
     let unended = rows.iter().filter(|row| !row.has_ended);
     Some(RequestRoute {
@@ -311,8 +350,8 @@ fn slowest(context: &Context<'_>, times: &Times<'_>) -> Vec<SlowRequest> {
         ms: ms(ns(row)),
         ended: row.has_ended,
         failed: row.failed,
-        cpu_ms: times.cpu_ns(row).map(ms),
-        waiting_ms: times.waits_ns(row).map(ms),
+        cpu_ms: times.single(times.cpu_ns(row)).map(ms),
+        waiting_ms: times.single(times.waits_ns(row)).map(ms),
         gc_ms: ms(times.gc_ns(row)),
         calls_ms: ms(row.calls_ns),
     })
@@ -322,6 +361,39 @@ fn slowest(context: &Context<'_>, times: &Times<'_>) -> Vec<SlowRequest> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Trace;
+
+    #[test]
+    fn cpu_time_is_unknown_if_samples_are_lost() {
+        let mut trace = Trace::default();
+        trace.info.event = "cpu-clock".into();
+        let requests = Requests::default();
+        for (lost, all, single) in [
+            (
+                5,
+                "the capture has no events of the threads' activities",
+                "",
+            ),
+            (
+                50,
+                "the capture has no events of the threads' activities",
+                "samples are lost (single requests only)",
+            ),
+            (
+                500,
+                "samples are lost",
+                "samples are lost (single requests only)",
+            ),
+        ] {
+            trace.quality.losses.samples_seen = 1000 - lost;
+            trace.quality.losses.lost_records = lost;
+            let context = Context { trace: &trace };
+            assert_eq!(lacks_cpu(&context, Pid(1), &requests), all);
+            let times = Times::new(&context, &requests, "");
+            assert_eq!(lacks_some_cpu(&times), single);
+            assert_eq!(times.single(Some(7)), single.is_empty().then_some(7));
+        }
+    }
 
     #[test]
     fn percentiles_are_durations_of_requests() {
