@@ -292,7 +292,7 @@ fn threads_whose_files_cannot_be_opened_are_counted() {
         "setpriv",
         "--bounding-set=-sys_resource",
     ]);
-    command.args([&*perfcollect(), "collect".as_ref(), "x".as_ref()]);
+    command.args([perfcollect(), "collect".as_ref(), "x".as_ref()]);
     command.args(["-threadtime", "-collectsec", "1", "-format", "zip", "-pid"]);
     command.arg(sleepers.pid().to_string());
     command.current_dir(&directory);

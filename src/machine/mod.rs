@@ -64,7 +64,8 @@ pub use sched_stat::{ThreadCounters, ThreadTimes};
 pub use scheduler_clock::SchedulerClock;
 pub use system_call::{Resource, SystemCall};
 pub use thread_state::{
-    Blocked, NotBlocked, SchedulerState, Switches, is_of_kernel, kernel_function, time_slices,
+    Blocked, NotBlocked, SchedulerState, Switches, is_of_kernel, kernel_function, last_cpu,
+    time_slices,
 };
 pub use throttling::{CpuLimit, CpuStatistics, Throttled, group_name, limits_of, throttling_of};
 

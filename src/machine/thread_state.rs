@@ -10,6 +10,9 @@ use crate::trace::{Pid, Tid};
 const MAX_BYTES: u64 = 4096;
 const MAX_STATUS_BYTES: u64 = 1 << 16;
 
+/// Index of the CPU in /proc/PID/stat, after the name: `processor`.
+const CPU_FIELD: usize = 36;
+
 /// State of a thread in the scheduler: the third field of /proc/PID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulerState {
@@ -118,6 +121,13 @@ impl SchedulerState {
             _ => Self::Sleeping,
         })
     }
+}
+
+/// Returns the CPU that a thread had last, or `None` if it has ended.
+#[must_use]
+pub fn last_cpu(pid: Pid, tid: Tid) -> Option<u32> {
+    let line = read(format!("/proc/{pid}/task/{tid}/stat"), MAX_BYTES).ok()?;
+    stat_fields(&line)?.nth(CPU_FIELD)?.parse().ok()
 }
 
 /// Returns the fields of /proc/PID/stat that follow the name, which may contain any character.
@@ -237,6 +247,21 @@ mod tests {
         assert_eq!(Switches::parse(b"nonvoluntary_ctxt_switches:\t4\n"), None);
         assert_eq!(Switches::parse(b""), None);
         assert!(Switches::of(Tid(std::process::id() as i32)).is_some());
+    }
+
+    #[test]
+    fn a_thread_has_one_of_the_cpus() {
+        let tid = Tid(rustix::thread::gettid().as_raw_nonzero().get());
+        let cpu = last_cpu(Pid(std::process::id() as i32), tid).unwrap();
+        let all = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+        let last: u32 = all
+            .trim()
+            .rsplit(['-', ','])
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!(cpu <= last, "{cpu} {all}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ const MAX_TIMES: usize = 256;
 pub(super) struct Limits {
     /// Statistics of its control groups.
     files: Vec<Arc<Path>>,
-    lowest: Option<CpuLimit>,
+    pub(super) lowest: Option<CpuLimit>,
 }
 
 /// A time in which a thread waited for a CPU.
@@ -31,6 +31,15 @@ pub(super) struct CpuWait {
     pub(super) last: Nanos,
     /// Time of the look at which the wait before it had ended.
     pub(super) before: Nanos,
+    /// CPU that the thread had last. `None` if that is unknown.
+    pub(super) cpu: Option<u32>,
+}
+
+impl CpuWait {
+    /// Returns its earliest start, which may precede the last look.
+    fn start(&self) -> u64 {
+        self.last.0.saturating_sub(self.ns).max(self.before.0)
+    }
 }
 
 /// The control groups of the target.
@@ -46,6 +55,7 @@ pub(super) struct Throttling {
 struct Group {
     statistics: CpuStatistics,
     history: History,
+    shares: Shares,
 }
 
 impl Throttling {
@@ -69,6 +79,7 @@ impl Throttling {
             let group = Group {
                 statistics,
                 history: History::new(perf::now(), start),
+                shares: Shares::default(),
             };
             let file: Arc<Path> = file.into();
             self.groups.insert(Arc::clone(&file), group);
@@ -87,19 +98,66 @@ impl Throttling {
 
     /// Returns for how many nanoseconds of a wait for a CPU its thread was throttled.
     pub(super) fn of(&mut self, wait: &CpuWait, limits: &Limits) -> u64 {
+        let since = perf::now().0.saturating_sub(wait.last.0);
+        let lowest = limits.lowest;
+        let most = lowest.map(|limit| longest(limit, self.cpus, wait.ns, since));
         let groups = limits.files.iter().filter_map(|file| {
             let group = self.groups.get_mut(file)?;
             if let Some(throttled) = group.statistics.throttled() {
                 group.history.add(perf::now(), throttled.ns);
             }
-            Some(group.history.throttled(wait))
+            let throttled = group.history.throttled(wait);
+            let throttled = throttled.min(most.unwrap_or(u64::MAX));
+            let share = lowest.zip(wait.cpu).filter(|_| throttled > 0);
+            Some(share.map_or(throttled, |(limit, cpu)| {
+                let period = group.history.period(limit.period_ns / 2);
+                group.shares.take(&period, wait.start(), cpu, throttled)
+            }))
         });
         // Two groups may have counted the same time.
-        let throttled = groups.max().unwrap_or(0);
-        let since = perf::now().0.saturating_sub(wait.last.0);
-        let lowest = limits.lowest;
-        let most = lowest.map(|limit| longest(limit, self.cpus, wait.ns, since));
-        throttled.min(most.unwrap_or(u64::MAX))
+        groups.max().unwrap_or(0)
+    }
+}
+
+/// The last time at which a group could run again, on one CPU after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Period {
+    /// Time at which it was known to be throttled, or to run, before.
+    after: Nanos,
+    /// Time for which it was throttled since then, in nanoseconds: the sum over the CPUs.
+    ns: u64,
+}
+
+/// The parts of CPUs in the time for which a group was throttled in a period.
+#[derive(Debug, Default)]
+struct Shares {
+    after: Nanos,
+    cpus: Vec<(u32, u64)>,
+}
+
+impl Shares {
+    /// Takes at most so many nanoseconds for a thread that had this CPU: no more than other CPUs have left. Returns how
+    /// many it got.
+    fn take(&mut self, period: &Period, start: u64, cpu: u32, ns: u64) -> u64 {
+        if start < period.after.0 {
+            // It waited in several periods.
+            return ns;
+        }
+        if self.after != period.after {
+            *self = Self {
+                after: period.after,
+                cpus: Vec::new(),
+            };
+        }
+        let others = self.cpus.iter().filter(|(other, _)| *other != cpu);
+        let others: u64 = others.map(|(_, ns)| ns).sum();
+        let taken = ns.min(period.ns.saturating_sub(others));
+        // All threads of a CPU were throttled at once.
+        match self.cpus.iter_mut().find(|(known, _)| *known == cpu) {
+            Some((_, most)) => *most = taken.max(*most),
+            None => self.cpus.push((cpu, taken)),
+        }
+        taken
     }
 }
 
@@ -137,8 +195,7 @@ impl History {
 
     /// Returns for how many nanoseconds of a wait the group was throttled: the sum over the CPUs.
     fn throttled(&self, wait: &CpuWait) -> u64 {
-        // Its start may precede the last look.
-        let start = wait.last.0.saturating_sub(wait.ns).max(wait.before.0);
+        let start = wait.start();
         let after = self.0.partition_point(|(at, _)| at.0 <= start);
         let before = self.0.get(after.saturating_sub(1));
         let growth = self.last() - before.map_or(self.last(), |(_, value)| *value);
@@ -146,6 +203,18 @@ impl History {
         let end = self.0.back().map_or(0, |(at, _)| at.0);
         let other = wait.last.0.saturating_sub(end);
         growth.min(wait.ns.saturating_sub(other))
+    }
+
+    /// Returns the last growth, with what precedes it by less than so many nanoseconds.
+    fn period(&self, length_ns: u64) -> Period {
+        let end = self.0.back().map_or(0, |(at, _)| at.0);
+        let is_before = |(at, _): &(Nanos, u64)| at.0.saturating_add(length_ns) <= end;
+        let before = self.0.partition_point(is_before).saturating_sub(1);
+        let (after, value) = self.0.get(before).copied().unwrap_or_default();
+        Period {
+            after,
+            ns: self.last() - value,
+        }
     }
 
     fn last(&self) -> u64 {
@@ -159,7 +228,12 @@ mod tests {
 
     fn throttled(history: &History, ns: u64, last: u64, before: u64) -> u64 {
         let (last, before) = (Nanos(last), Nanos(before));
-        history.throttled(&CpuWait { ns, last, before })
+        history.throttled(&CpuWait {
+            ns,
+            last,
+            before,
+            cpu: None,
+        })
     }
 
     #[test]
@@ -191,6 +265,33 @@ mod tests {
         assert_eq!(throttled(&history, 10, 1000, 0), 10);
         // What is not known any more is left out.
         assert_eq!(throttled(&history, 900, 1000, 0), MAX_TIMES as u64 - 1);
+    }
+
+    #[test]
+    fn cpus_share_the_time_of_a_period() {
+        let mut history = History::new(Nanos(0), 0);
+        // Two CPUs may run again one after the other.
+        for (time, value) in [(100, 90), (200, 100), (201, 250)] {
+            history.add(Nanos(time), value);
+        }
+        let period = history.period(50);
+        let expected = Period {
+            after: Nanos(100),
+            ns: 160,
+        };
+        assert_eq!(period, expected);
+        let mut shares = Shares::default();
+        // Two threads have a CPU, and waited for each other, too.
+        assert_eq!(shares.take(&period, 120, 7, 83), 83);
+        assert_eq!(shares.take(&period, 120, 7, 80), 80);
+        // The other CPU has the rest.
+        assert_eq!(shares.take(&period, 120, 3, 82), 77);
+        assert_eq!(shares.take(&period, 120, 3, 90), 77);
+        assert_eq!(shares.take(&period, 120, 4, 10), 0);
+        // Another one waited in the period before as well.
+        assert_eq!(shares.take(&period, 50, 4, 10), 10);
+        history.add(Nanos(300), 290);
+        assert_eq!(shares.take(&history.period(50), 210, 4, 50), 40);
     }
 
     #[test]

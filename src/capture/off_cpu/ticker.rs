@@ -220,11 +220,17 @@ impl Ticker {
                 find(process, *tid, thread, now, is_last)
             });
             let wait = counters.and_then(|now| thread.cpu_wait(now));
-            let throttled = wait.zip(process);
-            let throttled = throttled.map_or(0, |(wait, process)| {
-                self.throttling.of(&wait, &process.limits)
+            let throttled = process.map_or(0, |process| {
+                let wait = wait.map(|wait| self.throttling.of(&wait, &process.limits));
+                if process.limits.lowest.is_some() {
+                    thread.read_cpu(*tid);
+                }
+                wait.unwrap_or(0)
             });
-            let switches = wait.and_then(|_| thread.switches(*tid));
+            let switches = wait.and_then(|_| {
+                thread.last_wait = perf::now();
+                thread.switches(*tid)
+            });
             let tick = Tick {
                 switches,
                 throttled,

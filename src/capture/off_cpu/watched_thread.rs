@@ -42,7 +42,9 @@ pub(super) struct WatchedThread {
     pub(super) counters: ThreadCounters,
     pub(super) last: Nanos,
     /// Time of the last look at which a wait for a CPU had ended.
-    last_wait: Nanos,
+    pub(super) last_wait: Nanos,
+    /// CPU that it had last, if it has a CPU limit.
+    cpu: Option<u32>,
     /// How often it had left its CPU when that was last read.
     switches: Option<Switches>,
     /// How often it left it between the last two reads that differed.
@@ -81,6 +83,7 @@ impl WatchedThread {
             counters,
             last,
             last_wait: Nanos(0),
+            cpu: None,
             switches: None,
             last_switches: None,
             reported: last,
@@ -96,13 +99,19 @@ impl WatchedThread {
 
     /// Returns its wait for a CPU that ended since the last look, with these counters now. `None` if it is too short
     /// to matter.
-    pub(super) fn cpu_wait(&mut self, now: ThreadCounters) -> Option<CpuWait> {
+    pub(super) fn cpu_wait(&self, now: ThreadCounters) -> Option<CpuWait> {
         let ns = now.waited_ns.saturating_sub(self.counters.waited_ns);
         (ns >= MIN_WAITED_NS).then(|| CpuWait {
             ns,
             last: self.last,
-            before: std::mem::replace(&mut self.last_wait, perf::now()),
+            before: self.last_wait,
+            cpu: self.cpu,
         })
+    }
+
+    /// Reads the CPU that it has, or had last.
+    pub(super) fn read_cpu(&mut self, tid: Tid) {
+        self.cpu = machine::last_cpu(self.pid, tid);
     }
 
     /// Returns how often it has left its CPU since the last call at which it had.
