@@ -13,7 +13,11 @@ use std::time::{Duration, Instant};
 use perfcollect::output::spool_file::spool_path;
 use perfcollect::output::summary::Summary;
 use perfcollect::perf;
-use perfcollect::trace::{NoticeKind, RawTrace};
+use perfcollect::trace::spool::{SpoolRow, SpoolWriter};
+use perfcollect::trace::{
+    Blocked, CodeAddress, FrameId, Header, Losses, Nanos, NoticeKind, Pid, ProcessId, RawTrace,
+    Sample, StackId, ThreadId, Tid,
+};
 use rustix::process::Signal;
 use support::random::Random;
 use support::{
@@ -192,6 +196,63 @@ fn recovers_spools_truncated_at_any_length() {
         assert_eq!(spool.exists(), expected == 0);
     }
     assert!(samples > 0, "no truncated spool contained the first sample");
+}
+
+/// Writes the spool of a killed capture of one thread, with these rows at its end.
+fn forge(spool: &Path, rows: &[SpoolRow<'_>]) {
+    let mut writer = SpoolWriter::new(File::create(spool).unwrap(), &Header::default());
+    writer.put(&SpoolRow::Process {
+        pid: Pid(1),
+        name: b"forged",
+        command_line: b"",
+    });
+    writer.put(&SpoolRow::Thread {
+        process: ProcessId(0),
+        tid: Tid(1),
+        name: b"forged",
+    });
+    writer.put(&SpoolRow::Frame(CodeAddress::Blocked(Blocked::Ready)));
+    writer.put(&SpoolRow::Node(StackId::EMPTY, FrameId(0)));
+    rows.iter().for_each(|row| writer.put(row));
+    let end = writer.finish(Nanos(1_000_000_000), &Losses::default());
+    assert!(end.error.is_none());
+}
+
+/// Sums of these times and weights do not fit in 64 bits.
+#[test]
+fn recovers_forged_times() {
+    let row = |time, weight| Sample {
+        time: Nanos(time),
+        weight: Nanos(weight),
+        thread: ThreadId(0),
+        stack: StackId(0),
+        ..Sample::default()
+    };
+    let end = u64::MAX;
+    let waits = [(end, end), (end, end), (end - 5, end / 2), (7, 3), (3, 3)];
+    let mut rows: Vec<_> = waits
+        .map(|(time, weight)| SpoolRow::Blocked(row(time, weight)))
+        .into();
+    let samples = [(end / 2, 100_000_000_000), (end, 100_000_000_000), (2, 5)];
+    rows.extend(samples.map(|(time, weight)| SpoolRow::Sample(row(time, weight))));
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let spool = spool_path(&directory.join("forged"));
+    forge(&spool, &rows);
+    let arguments = ["recover", "forged", "-quiet"];
+    run_perfcollect(arguments, directory, LIMIT).expect_success();
+    let summary = summary(directory, "forged");
+    assert_eq!(summary.samples, samples.len() as u64);
+    let ms = end as f64 / 1e6;
+    assert!((summary.thread_time.unwrap().ms - ms).abs() < ms / 1e6);
+    // A weight that is impossible ends the spool.
+    rows.insert(0, SpoolRow::Sample(row(1, 1)));
+    rows.insert(1, SpoolRow::Blocked(row(1, end)));
+    forge(&spool, &rows);
+    let arguments = ["recover", "forged", "-force"];
+    let output = run_perfcollect(arguments, directory, LIMIT).expect_success();
+    let why = "the weight of a sample is out of range";
+    assert!(output.stdout.contains(why), "{}", output.stdout);
 }
 
 #[test]

@@ -11,7 +11,11 @@ fuzz_target!(|data: &[u8]| {
         let Ok(raw_trace) = RawTrace::read(spool) else {
             continue;
         };
-        for sample in raw_trace.samples.iter() {
+        for samples in [&raw_trace.samples, &raw_trace.blocked] {
+            let total = samples.iter().try_fold(0, |total: u64, sample| total.checked_add(sample.weight.0));
+            assert!(total.is_some());
+        }
+        for sample in raw_trace.samples.iter().chain(raw_trace.blocked.iter()) {
             let thread = &raw_trace.threads[sample.thread.index()];
             assert!(thread.process.index() < raw_trace.processes.len());
             for frame in raw_trace.stacks.leaf_first(sample.stack) {

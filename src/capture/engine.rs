@@ -540,6 +540,10 @@ impl<'a, W: Write> Engine<'a, W> {
         self.recorder.samples()
     }
 
+    pub(super) fn waits(&self) -> u64 {
+        self.recorder.waits()
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.recorder.bytes()
     }

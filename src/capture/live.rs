@@ -220,6 +220,7 @@ pub fn run(
         }
         let stored = Stored {
             samples,
+            waits: engine.waits(),
             received: events.received,
             files: bytes + events.stored,
         };

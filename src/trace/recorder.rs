@@ -49,6 +49,7 @@ pub struct Recorder<W> {
     interned: Interned,
     files: SampledFiles,
     samples: u64,
+    waits: u64,
     spool: SpoolWriter<W>,
 }
 
@@ -157,6 +158,7 @@ impl<W: Write> Recorder<W> {
             interned: Interned::default(),
             files: SampledFiles::default(),
             samples: 0,
+            waits: 0,
             spool: SpoolWriter::new(spool, header),
         }
     }
@@ -270,6 +272,12 @@ impl<W: Write> Recorder<W> {
         self.samples
     }
 
+    /// Returns the number of times without a CPU so far.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.waits
+    }
+
     /// Returns the size of the spool so far, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -346,6 +354,7 @@ impl<W: Write, S: RowSource> SampleWriter<'_, W, S> {
     /// These times must be in the order of their ends.
     pub fn push_blocked(&mut self, wait: Sample) {
         self.recorder.spool.put(&SpoolRow::Blocked(wait));
+        self.recorder.waits += 1;
     }
 
     /// Writes a sample.

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::Sample;
 use super::spool::sample;
@@ -24,18 +24,24 @@ const MIN_FREE_BYTES: u64 = 64 << 20;
 const SAMPLE_BYTES: usize = 48;
 
 /// Samples in the order of their insertion.
+///
+/// The weights of a list add up to [`u64::MAX`] at most: a weight beyond that is cut, so that no sum over a
+/// list, or a part of it, overflows. That is 584 years.
 #[derive(Default)]
 pub struct Samples {
     /// The first sample of each chunk is relative to the default sample. The last chunk grows.
     chunks: Vec<Chunk>,
     last: Sample,
     len: usize,
-    file: Option<ChunkFile>,
+    /// Sum of the weights.
+    total_ns: u64,
+    /// Maximum number of whole chunks in memory if there is a file.
+    max_in_memory: usize,
     /// Number of samples that were decoded, in whole chunks.
     decoded: AtomicU64,
-    read_error: OnceLock<io::Error>,
     /// Whether iterators end after the chunk that they decode.
     is_stopped: AtomicBool,
+    storage: Arc<Storage>,
 }
 
 /// Encoded samples.
@@ -44,10 +50,18 @@ enum Chunk {
     InFile { at: u64, length: usize },
 }
 
-/// Place of the chunks beyond [`MAX_CHUNKS_IN_MEMORY`].
-struct ChunkFile {
-    file: File,
-    end: u64,
+/// Place of the chunks beyond those in memory, of one or more lists.
+#[derive(Default)]
+struct Storage {
+    file: Option<File>,
+    end: Mutex<StorageEnd>,
+    read_error: OnceLock<io::Error>,
+}
+
+/// Where a file ends.
+#[derive(Default)]
+struct StorageEnd {
+    at: u64,
     has_failed: bool,
 }
 
@@ -56,23 +70,36 @@ impl Samples {
     /// stay in memory if the file cannot grow.
     #[must_use]
     pub fn in_file(file: Option<File>) -> Self {
-        let file = file.map(|file| ChunkFile {
+        let storage = Storage {
             file,
-            end: 0,
-            has_failed: false,
-        });
+            ..Storage::default()
+        };
         Self {
-            file,
+            max_in_memory: MAX_CHUNKS_IN_MEMORY,
+            storage: Arc::new(storage),
+            ..Self::default()
+        }
+    }
+
+    /// Creates an empty list in the same file. It is one of `lists` that together have as much in memory as
+    /// a single one.
+    #[must_use]
+    pub(crate) fn in_same_file(&self, lists: usize) -> Self {
+        Self {
+            max_in_memory: MAX_CHUNKS_IN_MEMORY / lists.max(1),
+            storage: Arc::clone(&self.storage),
             ..Self::default()
         }
     }
 
     /// Appends a sample.
-    pub fn push(&mut self, sample: Sample) {
+    pub fn push(&mut self, mut sample: Sample) {
         let fits = |bytes: &[u8]| bytes.len() + SAMPLE_BYTES <= CHUNK_BYTES;
         if !matches!(self.chunks.last(), Some(Chunk::InMemory(bytes)) if fits(bytes)) {
             self.start_chunk();
         }
+        sample.weight.0 = sample.weight.0.min(u64::MAX - self.total_ns);
+        self.total_ns += sample.weight.0;
         if let Some(Chunk::InMemory(bytes)) = self.chunks.last_mut() {
             sample::encode(sample::SAMPLE, &self.last, &sample, bytes);
         }
@@ -81,10 +108,10 @@ impl Samples {
     }
 
     fn start_chunk(&mut self) {
-        if self.chunks.len() > MAX_CHUNKS_IN_MEMORY
-            && let (Some(file), Some(last)) = (&mut self.file, self.chunks.last_mut())
+        if self.chunks.len() > self.max_in_memory
+            && let Some(last) = self.chunks.last_mut()
         {
-            file.store(last);
+            self.storage.store(last);
         }
         self.chunks.push(Chunk::InMemory(Vec::new()));
         self.last = Sample::default();
@@ -107,9 +134,9 @@ impl Samples {
         self.decoded.load(Ordering::Relaxed)
     }
 
-    /// Returns the error that ended an iterator early, if any.
+    /// Returns the error that ended an iterator early, if any: of this list, or of one in the same file.
     pub(crate) fn read_error(&self) -> Option<&io::Error> {
-        self.read_error.get()
+        self.storage.read_error.get()
     }
 
     /// Ends all iterators early, also those that are still to come.
@@ -124,11 +151,11 @@ impl Samples {
             .chunks
             .iter()
             .take_while(|_| !self.is_stopped.load(Ordering::Relaxed))
-            .map_while(|chunk| match self.bytes(chunk) {
+            .map_while(|chunk| match self.storage.bytes(chunk) {
                 Ok(bytes) => Some(bytes),
                 Err(error) => {
                     // An earlier error is as good.
-                    let _ = self.read_error.set(error);
+                    let _ = self.storage.read_error.set(error);
                     None
                 }
             });
@@ -143,7 +170,10 @@ impl Samples {
                 };
                 count += 1;
                 let Ok(sample) = sample::decode(&last, flags, &mut input) else {
-                    let _ = self.read_error.set(io::ErrorKind::InvalidData.into());
+                    let _ = self
+                        .storage
+                        .read_error
+                        .set(io::ErrorKind::InvalidData.into());
                     return None;
                 };
                 last = sample;
@@ -152,11 +182,13 @@ impl Samples {
             })
         })
     }
+}
 
+impl Storage {
     fn bytes<'a>(&self, chunk: &'a Chunk) -> io::Result<Cow<'a, [u8]>> {
         match (chunk, &self.file) {
             (Chunk::InMemory(bytes), _) => Ok(Cow::Borrowed(bytes)),
-            (&Chunk::InFile { at, length }, Some(ChunkFile { file, .. })) => {
+            (&Chunk::InFile { at, length }, Some(file)) => {
                 let mut bytes = vec![0; length];
                 file.read_exact_at(&mut bytes, at)?;
                 Ok(Cow::Owned(bytes))
@@ -164,32 +196,30 @@ impl Samples {
             (Chunk::InFile { .. }, None) => Err(io::ErrorKind::NotFound.into()),
         }
     }
-}
 
-impl ChunkFile {
-    /// Returns whether the disk has room for more than the file: the trace, and other programs.
-    fn leaves_room(&self) -> bool {
-        let disk = rustix::fs::fstatvfs(&self.file);
-        disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= MIN_FREE_BYTES)
-    }
-
-    /// Moves a chunk to the file, if there is room.
-    fn store(&mut self, chunk: &mut Chunk) {
-        let Chunk::InMemory(bytes) = chunk else {
+    /// Moves a chunk to the file, if there is one, and room.
+    fn store(&self, chunk: &mut Chunk) {
+        let (Chunk::InMemory(bytes), Some(file)) = (&mut *chunk, &self.file) else {
             return;
         };
-        self.has_failed = self.has_failed
-            || !self.leaves_room()
-            || self.file.write_all_at(bytes, self.end).is_err();
-        if self.has_failed {
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        end.has_failed =
+            end.has_failed || !leaves_room(file) || file.write_all_at(bytes, end.at).is_err();
+        if end.has_failed {
             // A part of the chunk may be there.
-            let _ = self.file.set_len(self.end);
+            let _ = file.set_len(end.at);
             return;
         }
-        let (at, length) = (self.end, bytes.len());
-        self.end += length as u64;
+        let (at, length) = (end.at, bytes.len());
+        end.at += length as u64;
         *chunk = Chunk::InFile { at, length };
     }
+}
+
+/// Returns whether the disk has room for more than the file: the trace, and other programs.
+fn leaves_room(file: &File) -> bool {
+    let disk = rustix::fs::fstatvfs(file);
+    disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= MIN_FREE_BYTES)
 }
 
 impl Extend<Sample> for Samples {
@@ -232,7 +262,13 @@ mod tests {
             let expected = || rows.iter().copied().cycle().take(rows.len() * copies);
             let samples: Samples = expected().collect();
             prop_assert_eq!(samples.len(), expected().count());
-            prop_assert!(samples.iter().eq(expected()));
+            let mut left = u64::MAX;
+            let cut = expected().map(|mut sample| {
+                sample.weight.0 = sample.weight.0.min(left);
+                left -= sample.weight.0;
+                sample
+            });
+            prop_assert!(samples.iter().eq(cut));
         }
     }
 
@@ -263,6 +299,29 @@ mod tests {
         file.set_len(length as u64 / 2).unwrap();
         assert!(samples.iter().count() < samples.len());
         assert!(samples.read_error().is_some());
+    }
+
+    #[test]
+    fn lists_share_a_file() {
+        let file = tempfile::tempfile().unwrap();
+        let first = Samples::in_file(Some(file.try_clone().unwrap()));
+        let others = [4; 3].map(|lists| first.in_same_file(lists));
+        let mut lists = vec![first];
+        lists.extend(others);
+        for sample in many() {
+            lists.iter_mut().for_each(|list| list.push(sample));
+        }
+        assert!(lists.iter().all(|list| list.iter().eq(many())));
+        let in_memory = |list: &Samples| {
+            let chunks = list.chunks.iter();
+            chunks
+                .filter(|chunk| matches!(chunk, Chunk::InMemory(_)))
+                .count()
+        };
+        assert!(in_memory(&lists[1]) < in_memory(&lists[0]));
+        file.set_len(0).unwrap();
+        assert!(lists[3].iter().count() < lists[3].len());
+        assert!(lists.iter().all(|list| list.read_error().is_some()));
     }
 
     #[test]

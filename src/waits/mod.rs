@@ -4,6 +4,7 @@
 mod deadlock;
 mod group;
 mod lock;
+mod partition;
 mod places;
 mod read;
 mod reason;

@@ -3,13 +3,13 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::group::{StackFrame, top_frames};
+use super::partition;
 use super::reason::Reason;
 use super::report::{is_of_go, is_of_runtime, may_be_own};
 use crate::output::label;
 use crate::output::own_code::OwnCode;
 use crate::trace::{
-    Blocked, Frame, FrameId, Function, FunctionId, FunctionKind, Nanos, Process, ProcessId, Sample,
-    Samples, StackId, ThreadId, Trace,
+    Blocked, Frame, FrameId, Function, FunctionId, FunctionKind, ProcessId, Sample, StackId, Trace,
 };
 
 /// Replaces the leaves of the blocked stacks, which are system calls, by reasons such as
@@ -18,131 +18,78 @@ pub fn name_places(trace: &mut Trace) {
     if trace.blocked.is_empty() {
         return;
     }
-    let mut waits: Vec<Sample> = trace.blocked.iter().collect();
-    let named = named(trace, &waits);
     let mut leaves = Leaves::default();
-    let stacks: FxHashMap<StackId, StackId> = named
+    let named: FxHashMap<Occurrence, StackId> = named(trace)
         .into_iter()
-        .filter_map(|(stack, label)| {
-            let (parent, leaf) = trace.stacks.node(stack)?;
+        .filter_map(|(occurrence, label)| {
+            let (parent, leaf) = trace.stacks.node(occurrence.stack)?;
             let leaf = leaves.leaf(trace, leaf, label);
-            Some((stack, trace.stacks.push(parent, leaf)))
+            Some((occurrence, trace.stacks.push(parent, leaf)))
         })
         .collect();
-    for wait in &mut waits {
-        wait.stack = stacks.get(&wait.stack).copied().unwrap_or(wait.stack);
-    }
-    join(&mut waits);
-    split(trace, &mut waits);
-    waits.sort_by_key(|wait| wait.time);
-    let mut blocked = Samples::default();
-    waits.into_iter().for_each(|wait| blocked.push(wait));
-    trace.blocked = blocked;
+    let with_name = |wait: &Sample| {
+        let stack = named.get(&Occurrence::of(trace, wait));
+        Sample {
+            stack: stack.copied().unwrap_or(wait.stack),
+            ..*wait
+        }
+    };
+    trace.blocked = partition::in_order(trace, with_name);
 }
 
-fn start(wait: &Sample) -> u64 {
-    wait.time.0.saturating_sub(wait.weight.0)
+/// A stack of a process. Several processes may have it, for different reasons: in one of them the code of the
+/// user is known, in another one it is not.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Occurrence {
+    process: ProcessId,
+    is_main: bool,
+    stack: StackId,
 }
 
-/// Joins times that follow each other in one place. They are then in the order of their threads.
-///
-/// When a thread waited for a CPU is known only roughly: such a time begins after what precedes it.
-fn join(waits: &mut Vec<Sample>) {
-    waits.sort_by_key(|wait| (wait.thread.0, start(wait)));
-    let mut last = (None, Nanos(0));
-    for wait in &mut *waits {
-        if last.0 == Some(wait.thread) && start(wait) < last.1.0 {
-            wait.time.0 = last.1.0.saturating_add(wait.weight.0);
-        }
-        last = (Some(wait.thread), wait.time);
-    }
-    waits.dedup_by(|next, wait| {
-        let is_same = next.thread == wait.thread && next.stack == wait.stack;
-        let follows = is_same && start(next) <= wait.time.0;
-        if follows {
-            wait.weight.0 = wait.weight.0.saturating_add(next.weight.0);
-            wait.time = next.time;
-        }
-        follows
-    });
-}
-
-/// Splits times at the samples of their threads: a thread has a CPU then, and when exactly it got one is not
-/// known. PerfView would compute a negative CPU time.
-fn split(trace: &Trace, waits: &mut Vec<Sample>) {
-    let mut next: FxHashMap<ThreadId, usize> = FxHashMap::default();
-    for (index, wait) in waits.iter().enumerate() {
-        next.entry(wait.thread).or_insert(index);
-    }
-    let mut parts = Vec::new();
-    for sample in trace.samples.iter() {
-        let Some(at) = next.get_mut(&sample.thread) else {
-            continue;
-        };
-        let is_over = |wait: &Sample| wait.thread == sample.thread && wait.time <= sample.time;
-        while waits.get(*at).is_some_and(is_over) {
-            *at += 1;
-        }
-        let Some(wait) = waits.get_mut(*at) else {
-            continue;
-        };
-        let before = sample.time.0.saturating_sub(start(wait));
-        if wait.thread == sample.thread && before > 0 {
-            wait.weight.0 -= before;
-            parts.push(Sample {
-                time: sample.time,
-                weight: Nanos(before),
-                ..*wait
-            });
+impl Occurrence {
+    fn of(trace: &Trace, wait: &Sample) -> Self {
+        let thread = &trace.threads[wait.thread.index()];
+        Self {
+            process: thread.process,
+            is_main: thread.tid.0 == trace.process_of(wait.thread).pid.0,
+            stack: wait.stack,
         }
     }
-    waits.extend(parts);
 }
 
 /// Returns the name of the leaf of each stack whose place is a system call.
-fn named(trace: &Trace, waits: &[Sample]) -> FxHashMap<StackId, String> {
+fn named(trace: &Trace) -> Vec<(Occurrence, String)> {
     let own_code = OwnCode::new(trace, trace.modules.iter().map(|module| &*module.path));
-    let process = |wait: &Sample| trace.threads[wait.thread.index()].process;
-    let stacks: FxHashSet<(ProcessId, bool, StackId)> = waits
-        .iter()
-        .map(|wait| {
-            let process = process(wait);
-            let Process { pid, .. } = trace.processes[process.index()];
-            let is_main = trace.threads[wait.thread.index()].tid.0 == pid.0;
-            (process, is_main, wait.stack)
-        })
-        .collect();
-    let described: Vec<_> = stacks
-        .into_iter()
-        .filter_map(|(process, is_main, stack)| {
-            let (parent, leaf) = trace.stacks.node(stack)?;
-            let place = *trace.places.get(&leaf)?;
-            let kinds = Kinds::of(trace, &own_code, parent);
-            Some((process, is_main, stack, place, kinds))
-        })
-        .collect();
+    let waits = trace.blocked.iter();
+    let occurrences: FxHashSet<_> = waits.map(|wait| Occurrence::of(trace, &wait)).collect();
     // In a program without any function that is known to be the user's, nothing is known about idle threads.
-    let known = described
-        .iter()
-        .filter(|(.., kinds)| kinds.own || kinds.runtime);
-    let known: FxHashSet<ProcessId> = known.map(|(process, ..)| *process).collect();
-    let mut names = FxHashMap::default();
-    for (process, is_main, stack, place, kinds) in described {
-        let Blocked::Call(number, on) = place else {
+    let mut known: FxHashSet<ProcessId> = FxHashSet::default();
+    let mut calls = Vec::new();
+    for occurrence in occurrences {
+        let Some((parent, leaf)) = trace.stacks.node(occurrence.stack) else {
             continue;
         };
-        let reason = Reason::of_place(number, on, &kinds.top);
-        let may_be_idle = reason.may_be_idle() && (!is_main || kinds.go);
-        let is_idle = may_be_idle && !kinds.own && known.contains(&process);
-        // Threads of several processes may have one stack.
-        if is_idle {
-            let idle = || place.label(Reason::Idle.noun(on));
-            names.entry(stack).or_insert_with(idle);
-        } else {
-            names.insert(stack, place.label(reason.noun(on)));
+        let Some(place) = trace.places.get(&leaf) else {
+            continue;
+        };
+        let kinds = Kinds::of(trace, &own_code, parent);
+        if kinds.own || kinds.runtime {
+            known.insert(occurrence.process);
+        }
+        if let Blocked::Call(number, on) = *place {
+            let reason = Reason::of_place(number, on, &kinds.top);
+            let may_be_idle =
+                reason.may_be_idle() && (!occurrence.is_main || kinds.go) && !kinds.own;
+            calls.push((occurrence, *place, on, reason, may_be_idle));
         }
     }
-    names
+    let calls = calls.into_iter();
+    let names = calls.map(|(occurrence, place, on, reason, may_be_idle)| {
+        let is_idle = may_be_idle && known.contains(&occurrence.process);
+        let reason = if is_idle { Reason::Idle } else { reason };
+        (occurrence, place.label(reason.noun(on)))
+    });
+    names.collect()
 }
 
 /// What is on a stack.
@@ -213,5 +160,106 @@ impl Leaves {
         }
         self.leaves.insert((old, label), new);
         new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{BlockedOn, IDLE, Nanos, Pid, Process, Thread, ThreadId, Tid, reason_of};
+
+    fn function(trace: &mut Trace, name: &str, module: &str, kind: FunctionKind) -> FrameId {
+        trace.functions.push(Function {
+            name: Some(name.into()),
+            start: None,
+            module: module.into(),
+            tier: None,
+            kind,
+            inlined: false,
+        });
+        let row = trace.frame_functions.len() as u32;
+        trace
+            .frame_functions
+            .push(FunctionId(trace.functions.len() as u32 - 1));
+        trace.frames.push(Frame {
+            offset: 0,
+            functions: row..row + 1,
+        });
+        FrameId(row)
+    }
+
+    /// Adds a process with a second thread, which waits in `stacks`.
+    fn process(trace: &mut Trace, pid: i32, stacks: &[StackId]) {
+        let process = ProcessId(trace.processes.len() as u32);
+        trace.processes.push(Process {
+            pid: Pid(pid),
+            name: "".into(),
+            command_line: "".into(),
+            ended: None,
+        });
+        trace.threads.push(Thread {
+            process,
+            tid: Tid(pid + 1),
+            name: "".into(),
+        });
+        for stack in stacks {
+            let time = trace.blocked.len() as u64 * 10 + 10;
+            trace.blocked.push(Sample {
+                time: Nanos(time),
+                weight: Nanos(5),
+                thread: ThreadId(process.0),
+                stack: *stack,
+                ..Sample::default()
+            });
+        }
+    }
+
+    #[test]
+    fn a_process_does_not_change_the_reasons_of_another_one() {
+        const EPOLL_WAIT: u16 = 232;
+        let mut trace = Trace::default();
+        let leaf = function(&mut trace, "[blocked]", "", FunctionKind::Blocked);
+        let place = Blocked::Call(EPOLL_WAIT, BlockedOn::Anonymous);
+        trace.places.insert(leaf, place);
+        let wait = function(&mut trace, "epoll_wait", "libc.so.6", FunctionKind::Native);
+        let own = function(&mut trace, "Program.Main()", "app.dll", FunctionKind::Jit);
+        let shared = trace.stacks.intern([wait, leaf]);
+        let of_user = trace.stacks.intern([own, wait, leaf]);
+        // In the first process no function of the user is known; in the second and the fourth one is.
+        for (pid, stacks) in [
+            (10, &[shared][..]),
+            (20, &[shared, of_user]),
+            (30, &[shared]),
+            (40, &[of_user, shared]),
+        ] {
+            process(&mut trace, pid, stacks);
+        }
+        name_places(&mut trace);
+        let reasons = trace.blocked.iter().map(|wait| {
+            let (_, leaf) = trace.stacks.node(wait.stack).unwrap();
+            let function = trace.functions_leaf_first(leaf).next().unwrap();
+            let name = trace.functions[function.index()].name.as_deref().unwrap();
+            let pid = trace.process_of(wait.thread).pid.0;
+            (pid, reason_of(name).to_owned())
+        });
+        let reasons: Vec<_> = reasons.collect();
+        let other = reasons[0].1.clone();
+        assert_ne!(other, IDLE);
+        let expected = [
+            (10, &*other),
+            (20, IDLE),
+            (20, &*other),
+            (30, &*other),
+            (40, &*other),
+            (40, IDLE),
+        ];
+        let reasons: Vec<_> = reasons
+            .iter()
+            .map(|(pid, reason)| (*pid, &**reason))
+            .collect();
+        assert_eq!(reasons, expected);
+        // Processes with the same reason share a leaf.
+        let stacks: Vec<StackId> = trace.blocked.iter().map(|wait| wait.stack).collect();
+        assert!(stacks[0] == stacks[3] && stacks[1] == stacks[5] && stacks[2] == stacks[4]);
     }
 }

@@ -8,8 +8,9 @@ use super::row::{
 use super::sample;
 use super::wire::{Input, put, put_difference, put_string};
 use crate::trace::{
-    Blocked, CodeAddress, CpuLosses, CpuPauses, DoubtfulCode, Doubts, FrameId, Losses, ModuleId,
-    Nanos, Pauses, Pid, ProcessId, Sample, StackId, ThreadId, Tid, Truncation,
+    Blocked, CodeAddress, CpuLosses, CpuPauses, DoubtfulCode, Doubts, FrameId, Losses,
+    MAX_WEIGHT_NS, ModuleId, Nanos, Pauses, Pid, ProcessId, Sample, StackId, ThreadId, Tid,
+    Truncation,
 };
 
 /// Maximum length of a path or name (the kernel's limit for paths is 4096).
@@ -279,10 +280,18 @@ impl Codec {
             16 => SpoolRow::Forget,
             18 => SpoolRow::ProcessEnd(self.process(input)?, Nanos(input.integer()?)),
             kind if sample::is_kind(sample::SAMPLE, kind) => {
-                SpoolRow::Sample(self.decode_sample(&self.last, kind, input)?)
+                let sample = self.decode_sample(&self.last, kind, input)?;
+                if sample.weight.0 > MAX_WEIGHT_NS {
+                    return Err(RowError::Weight);
+                }
+                SpoolRow::Sample(sample)
             }
             kind if sample::is_kind(sample::BLOCKED, kind) => {
-                SpoolRow::Blocked(self.decode_sample(&self.last_blocked, kind, input)?)
+                let wait = self.decode_sample(&self.last_blocked, kind, input)?;
+                if wait.weight > wait.time {
+                    return Err(RowError::Weight);
+                }
+                SpoolRow::Blocked(wait)
             }
             kind => return Err(RowError::Kind(kind)),
         };

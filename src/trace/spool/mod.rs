@@ -52,7 +52,8 @@
 //! `fsync` is issued, as it would make the disk's other users wait.
 //!
 //! The reader trusts nothing: lengths are bounded, ids are checked, and reading ends at the first
-//! wrong byte.
+//! wrong byte. A sample weighs 100 s at most, and no thread waited for longer than the system ran. All weights
+//! together fit in 64 bits ([`crate::trace::Samples`]), so that readers can add them.
 
 mod block;
 mod codec;

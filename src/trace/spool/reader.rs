@@ -93,7 +93,8 @@ impl RawTrace {
         Self::read_into(Samples::default(), spool)
     }
 
-    /// Does the same with an empty list of samples to fill, which may keep them in a file.
+    /// Does the same with an empty list of samples to fill. If that keeps them in a file, so do the times for
+    /// which threads waited.
     ///
     /// # Errors
     /// Returns an error if the header cannot be read.
@@ -134,8 +135,8 @@ impl RawTrace {
             header,
             frames: Vec::new(),
             stacks: StackTable::default(),
+            blocked: samples.in_same_file(1),
             samples,
-            blocked: Samples::default(),
             quality: StackQuality::default(),
             doubtful: Vec::new(),
             losses: Losses::default(),

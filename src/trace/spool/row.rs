@@ -165,6 +165,9 @@ pub enum RowError {
     /// An integer is truncated, or does not fit its field.
     #[error("an integer is truncated or out of range")]
     Number,
+    /// A sample weighs more than any writer writes, or a thread waited before the system started.
+    #[error("the weight of a sample is out of range")]
+    Weight,
     /// A string is longer than any writer writes.
     #[error("a string has {len} bytes, the limit is {max}")]
     TooLong {

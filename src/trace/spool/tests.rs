@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::codec::Codec;
 use super::*;
 use crate::trace::{
-    CodeAddress, Cpu, FrameId, Losses, ModuleId, Nanos, Pid, ProcessId, Recorder, RowSource,
-    Sample, StackId, ThreadId, Tid, Truncation,
+    CodeAddress, Cpu, FrameId, Losses, MAX_WEIGHT_NS, ModuleId, Nanos, Pid, ProcessId, Recorder,
+    RowSource, Sample, StackId, ThreadId, Tid, Truncation,
 };
 
 struct Files;
@@ -290,6 +290,68 @@ fn keeps_blocks_that_the_disk_rejects() {
     let (end, _) = recorder.finish(Nanos(1), &Losses::default());
     assert_eq!(end.error.unwrap().kind(), io::ErrorKind::StorageFull);
     assert!((1..1000).contains(&end.written) && !end.kept.is_empty());
+}
+
+/// Returns a trace of a process with a thread, and these rows of that thread.
+fn of_one_thread(rows: &[SpoolRow<'_>]) -> RawTrace {
+    let process = SpoolRow::Process {
+        pid: Pid(1),
+        name: b"",
+        command_line: b"",
+    };
+    let thread = SpoolRow::Thread {
+        process: ProcessId(0),
+        tid: Tid(1),
+        name: b"",
+    };
+    let mut codec = Codec::default();
+    let mut out = Vec::new();
+    for row in [process, thread].iter().chain(rows) {
+        codec.encode(row, &mut out);
+    }
+    RawTrace::read(&pack_rows(&out)[..]).unwrap()
+}
+
+#[test]
+fn rejects_weights_that_no_capture_has() {
+    let weighing = |time, weight| Sample {
+        time: Nanos(time),
+        weight: Nanos(weight),
+        stack: StackId::EMPTY,
+        ..Sample::default()
+    };
+    for bad in [
+        SpoolRow::Sample(weighing(5, MAX_WEIGHT_NS + 1)),
+        SpoolRow::Blocked(weighing(5, 6)),
+        SpoolRow::Blocked(weighing(5, u64::MAX)),
+    ] {
+        let good = [
+            SpoolRow::Sample(weighing(5, MAX_WEIGHT_NS)),
+            SpoolRow::Blocked(weighing(5, 5)),
+        ];
+        let [sample, wait] = good;
+        let trace = of_one_thread(&[sample, wait, bad]);
+        let is_damaged =
+            matches!(&trace.ending, Ending::Damaged { why, .. } if why.contains("weight"));
+        assert!(is_damaged, "{:?}", trace.ending);
+        assert_eq!((trace.samples.len(), trace.blocked.len()), (1, 1));
+    }
+}
+
+#[test]
+fn sums_of_weights_never_overflow() {
+    let wait = |weight| {
+        SpoolRow::Blocked(Sample {
+            time: Nanos(u64::MAX),
+            weight: Nanos(weight),
+            stack: StackId::EMPTY,
+            ..Sample::default()
+        })
+    };
+    let trace = of_one_thread(&[wait(5), wait(u64::MAX - 3), wait(u64::MAX)]);
+    assert_eq!(trace.ending, Ending::Open);
+    let weights: Vec<u64> = trace.blocked.iter().map(|wait| wait.weight.0).collect();
+    assert_eq!(weights, [5, u64::MAX - 5, 0]);
 }
 
 #[test]
