@@ -151,11 +151,11 @@ fn lacks_events(scene: &Scene<'_>) -> bool {
 impl Row {
     /// Returns the place of a finding. Threads that wait for a CPU only do not hang.
     fn rank(&self, finding: &Finding) -> usize {
-        let is_rule = |rule: &&str| *rule == finding.rule;
-        let answer = self.answers.iter().position(|rule| is_rule(rule));
+        let rule = &*finding.rule;
+        let answer = self.answers.iter().position(|answer| *answer == rule);
         let waits = finding.figures.get(thread_time::BLOCKED_MS);
         let answer = answer.filter(|_| waits.is_none_or(|ms| *ms > 0.0));
-        let is_cause = self.causes.iter().any(|rule| is_rule(rule));
+        let is_cause = self.causes.contains(&rule);
         answer.unwrap_or(self.answers.len() + usize::from(!is_cause))
     }
 
