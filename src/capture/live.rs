@@ -17,6 +17,7 @@ use super::engine::Engine;
 use super::error::CaptureError;
 use super::event_sessions::{EventRequest, EventSessions};
 use super::finished::{End, StoppedCapture};
+use super::memory_use::MemoryUse;
 use super::off_cpu::OffCpu;
 use super::priority::Priority;
 use super::sample_rate::SampleRate;
@@ -28,7 +29,7 @@ use super::weight::Weight;
 use super::{MAX_TARGET_CHARS, process_limits, usage};
 use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
-use crate::trace::{Callers, CaptureInfo, CounterEvent, Header, Notice, NoticeKind, Pid};
+use crate::trace::{Callers, CaptureInfo, CounterEvent, Header, Notice, NoticeKind, Pid, Symptom};
 
 /// Maximum time that a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(1);
@@ -44,6 +45,8 @@ pub struct CaptureRequest {
     pub target: Target,
     /// Sampling options.
     pub sampling: SamplingRequest,
+    /// Symptom for which it is, if one was named.
+    pub symptom: Option<Symptom>,
     /// Whether to sample CPUs. Without samples, the capture only follows processes.
     pub samples: bool,
     /// Whether to read what the threads of named processes do when the capture ends.
@@ -133,6 +136,7 @@ pub fn run(
     let mut sample_rate = SampleRate::new(request.sampling.frequency_hz);
     let (started, start_unix_ns) = (perf::now(), unix_ns());
     let mut waits = CpuWaits::start(&request.target, &engine.processes());
+    let mut memory = MemoryUse::start(&engine.processes());
     let clock = Instant::now();
     let mut disk = DiskWatch::new(request.disk, spool);
     let mut command = match &request.target {
@@ -184,6 +188,7 @@ pub fn run(
         engine.tick(flush_limit, session.malformed(), session.late());
         session.adapt_copies(engine.take_deepest());
         waits.follow(|| engine.processes());
+        memory.follow(|| engine.processes());
         if let Some(off_cpu) = &mut off_cpu {
             off_cpu.follow(engine.processes());
             off_cpu.ticks(flush_limit, |tick| engine.look(tick));
@@ -240,6 +245,7 @@ pub fn run(
     engine.end_recording();
     let ended = perf::now();
     let pressure = waits.end(&engine.processes());
+    let memory = memory.end(&engine.processes());
     drop(priority);
     if let Some(off_cpu) = &mut off_cpu {
         off_cpu.end();
@@ -285,6 +291,7 @@ pub fn run(
         collector_cpu_ms: usage::cpu_time().as_secs_f64() * 1e3,
         collector_peak_kib: usage::peak_memory_kib(),
         cpu_pressure: Some(pressure),
+        memory,
         counters,
         ..header.info
     };
@@ -343,12 +350,14 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
                 .take(MAX_TARGET_CHARS)
                 .collect(),
             system_wide: request.target == Target::SystemWide,
+            symptom: request.symptom,
             end: String::new(),
             collector_cpu_ms: 0.0,
             collector_peak_kib: 0,
             callers: Callers::All,
             counts_time: None,
             cpu_pressure: None,
+            memory: Vec::new(),
             counters: None,
         },
         collector: std::process::id() as i32,

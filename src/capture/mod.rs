@@ -15,6 +15,7 @@ mod event_sessions;
 mod finished;
 mod last_words;
 mod live;
+mod memory_use;
 mod named_ranges;
 mod not_running;
 mod notable;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{NonEmptyStringValueParser, PathBufValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use super::diff::DiffOptions;
 use super::event_options::EventOptions;
@@ -17,6 +17,7 @@ use super::selection_options::SelectionOptions;
 use super::shell::{CompletionsOptions, ManOptions};
 use super::stacks::StacksOptions;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
+use super::symptom_options;
 use super::top::TopOptions;
 use super::values::{cpu_share, scaled, seconds};
 use crate::capture::DiskBudget;
@@ -25,7 +26,7 @@ use crate::output::file::FileOwner;
 use crate::perf::CallGraph;
 use crate::script::Fields;
 use crate::symbolize;
-use crate::trace::Pid;
+use crate::trace::{Pid, Symptom};
 use crate::view::events::{EventFilter, Viewer};
 
 /// A sampling CPU profiler for Linux: kernel, native and .NET code in one stack.
@@ -72,6 +73,9 @@ pub(super) enum Action {
 pub(super) const EXAMPLES_FIRST: &str =
     "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
+/// Options of which some follow the waits of threads.
+const FOLLOWS_WAITS: &str = "waits";
+
 const START_EXAMPLES: &str = "EXAMPLES\n  \
     perfcollect start incident\n  \
     perfcollect start web -pid 1234 -collectsec 600\n  \
@@ -82,9 +86,11 @@ const START_EXAMPLES: &str = "EXAMPLES\n  \
 /// Writes NAME.trace.zip and NAME.nettrace for PerfView and NAME.flamegraph.svg for a browser. Samples the whole system
 /// unless -pid or a command is given. Ctrl-C, SIGTERM, -collectsec or -maxsize stops the capture.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new(FOLLOWS_WAITS).multiple(true))]
 #[command(help_template = EXAMPLES_FIRST, after_help = "EXAMPLES\n  \
     perfcollect collect incident -collectsec 10\n  \
     perfcollect collect web -pid 1234\n  \
+    perfcollect collect web -pid 1234 -for slow-requests -collectsec 10\n  \
     perfcollect collect run -- dotnet app.dll")]
 pub(super) struct CollectOptions {
     /// Name of the files to write, optionally with a directory [default: PROGRAM_DATE_TIME]
@@ -116,6 +122,17 @@ pub(super) struct CollectOptions {
     /// Stop after this many seconds, or after 10s, 1m, 00:00:30
     #[arg(long, alias = "duration", value_name = "SECONDS", value_parser = seconds)]
     pub(super) collectsec: Option<Duration>,
+    /// Choose what to record by a symptom: slow-requests, hang, memory-leak, ...
+    #[arg(
+        long = "for",
+        value_name = "SYMPTOM",
+        value_enum,
+        ignore_case = true,
+        hide_possible_values = true,
+        long_help = symptom_options::long_help(),
+        group = FOLLOWS_WAITS
+    )]
+    pub(super) symptom: Option<Symptom>,
     /// Same as NAME, spelled as in perf and dotnet-trace
     #[arg(short, long, value_name = "NAME", conflicts_with = "name")]
     pub(super) output: Option<PathBuf>,
@@ -154,7 +171,7 @@ pub(super) struct CollectOptions {
     #[arg(hide_short_help = true, long)]
     pub(super) hwevents: bool,
     /// Also follow where threads spend the time without a CPU: locks, sockets, files, sleep, ...
-    #[arg(long, aliases = ["offcpu", "off-cpu", "wall"])]
+    #[arg(long, aliases = ["offcpu", "off-cpu", "wall"], group = FOLLOWS_WAITS)]
     pub(super) threadtime: bool,
     /// CPU time that -threadtime may take at most, in percent of a CPU: 0.1 to 100
     ///
@@ -165,7 +182,7 @@ pub(super) struct CollectOptions {
         long,
         value_name = "PERCENT",
         default_value = "2",
-        requires = "threadtime",
+        requires = FOLLOWS_WAITS,
         value_parser = cpu_share
     )]
     pub(super) budget: f64,

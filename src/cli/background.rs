@@ -96,14 +96,14 @@ pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), 
     loop {
         let ended = child.try_wait().map_err(BackgroundError::Spawn)?;
         let messages_so_far = messages.read().map_err(BackgroundError::Read)?;
-        if let Some(line) = messages_so_far
-            .lines()
-            .find(|line| line.starts_with(STARTED))
-        {
+        let mut lines = messages_so_far.lines();
+        if let Some(at) = lines.position(|line| line.starts_with(STARTED)) {
             if !options.results.quiet {
                 let name = shell_word(&name.to_string_lossy());
+                let lines: Vec<&str> = messages_so_far.lines().take(at + 1).collect();
                 let text = format!(
-                    "{line}\nThe capture runs in the background; stop it with `perfcollect stop {name}`.\n"
+                    "{}\nThe capture runs in the background; stop it with `perfcollect stop {name}`.\n",
+                    lines.join("\n")
                 );
                 let _ = super::print(text.as_bytes());
             }

@@ -16,6 +16,8 @@ use super::named::{self, NamedError};
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::sandbox;
+use super::symptom_fit;
+use super::symptom_options::{ChosenOptions, SymptomError};
 use super::trace_files::Paths;
 use super::warnings::Warnings;
 use super::write_error::WriteError;
@@ -60,6 +62,8 @@ pub(super) enum CollectError {
     NoEvents(String),
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    #[error(transparent)]
+    Symptom(#[from] SymptomError),
 }
 
 /// Captures and writes a trace. Returns the exit status: that of the command, if it ended the capture.
@@ -77,7 +81,8 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         let _ = rustix::thread::set_name(PROCESS_NAME);
     }
     let signals = Signals::install().map_err(CollectError::Signals)?;
-    let plan = options.events.plan()?;
+    let chosen = ChosenOptions::new(options)?;
+    let plan = chosen.plan()?;
     let name = &*named::capture(options);
     let pids = match &options.process_name {
         Some(process) => named::processes(process)?,
@@ -91,7 +96,8 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         let _ = working.remove();
         return Err(CollectError::NoRoom { free });
     }
-    let request = request(options, pids, &plan, disk);
+    let unfit = symptom_fit::unfit(options, &pids);
+    let request = request(options, &chosen, pids, &plan, disk);
     let session = plan.events.map(|profile| profile.session_request());
     let providers = session.iter().flat_map(|session| &session.providers);
     let providers: Vec<String> = providers.map(|provider| provider.name.clone()).collect();
@@ -99,15 +105,21 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
     let events = session.zip(working.keep_stream());
     let events = events.map(|(session, keep)| EventRequest {
         session,
-        buffer_mib: options.events.eventbuffer,
-        rundown: options.events.rundown,
-        is_chosen: options.events.are_chosen(),
+        buffer_mib: chosen.events.eventbuffer,
+        rundown: chosen.events.rundown,
+        is_chosen: chosen.events.are_chosen(),
         keep,
     });
     let mut reporter = match options.background {
         true => Reporter::Background,
         false => Reporter::new(options.results.quiet || options.results.json),
     };
+    for line in chosen.meaning.iter() {
+        reporter.say(line);
+    }
+    if let Some(notice) = &unfit {
+        reporter.say(&format!("{}; {}", notice.what, notice.remedy));
+    }
     let mut restricted = None;
     let mut warnings = Warnings::default();
     let stopped = capture::run(&request, events, working.spool(), &signals, |progress| {
@@ -146,7 +158,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         stopped.read(spool, samples)
     })?;
     let silent = options.events.silent_providers(&capture.events);
-    capture.notices.extend(silent);
+    capture.notices.extend(silent.into_iter().chain(unfit));
     if capture.raw_trace.samples.is_empty() {
         let why = why_no_samples(&capture, &request);
         // The settings of the runtime are always there, so only requested providers count.
@@ -194,6 +206,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
 
 fn request(
     options: &CollectOptions,
+    chosen: &ChosenOptions,
     pids: Vec<Pid>,
     plan: &Plan,
     disk: DiskBudget,
@@ -219,10 +232,11 @@ fn request(
             Some(bytes) => sampling.with_ring_bytes(bytes),
             None => sampling,
         },
+        symptom: options.symptom,
         samples: plan.samples,
         // `top` shows only what runs.
         threads: plan.samples && !options.summary_only,
-        off_cpu: options.threadtime.then_some(options.budget),
+        off_cpu: chosen.threadtime.then_some(options.budget),
         counters: hardware.chain(system.into_iter().flatten()).collect(),
         disk,
         symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),

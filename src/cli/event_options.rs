@@ -120,16 +120,31 @@ impl EventOptions {
         lists.iter().any(|list| !list.is_empty()) || self.clrevents.is_some()
     }
 
-    pub(super) fn plan(&self) -> Result<Plan, ProfileError> {
-        let preset = match (self.gccollectonly, self.gconly, self.gcwithheap) {
-            (true, ..) => Some(EventProfile::gc_collect_only()),
-            (_, true, _) => Some(EventProfile::gc_only()),
-            (.., true) => Some(EventProfile::gc_with_heap()),
+    /// Returns whether a preset chooses the events.
+    pub(super) fn is_preset(&self) -> bool {
+        self.preset().is_some()
+    }
+
+    /// Returns the option by which the user excluded samples.
+    pub(super) fn without_samples(&self) -> Option<&'static str> {
+        let preset = self.preset().map(|(option, _)| option);
+        preset.or(self.noperf.then_some("-noperf"))
+    }
+
+    /// Returns the preset that the user chose, with its option.
+    fn preset(&self) -> Option<(&'static str, EventProfile)> {
+        match (self.gccollectonly, self.gconly, self.gcwithheap) {
+            (true, ..) => Some(("-gccollectonly", EventProfile::gc_collect_only())),
+            (_, true, _) => Some(("-gconly", EventProfile::gc_only())),
+            (.., true) => Some(("-gcwithheap", EventProfile::gc_with_heap())),
             _ => None,
-        };
-        let samples = !self.noperf && preset.is_none();
-        let mut profile = match preset {
-            Some(preset) => preset,
+        }
+    }
+
+    pub(super) fn plan(&self) -> Result<Plan, ProfileError> {
+        let samples = self.without_samples().is_none();
+        let mut profile = match self.preset() {
+            Some((_, preset)) => preset,
             None if self.are_chosen() => EventProfile::empty(),
             None => EventProfile::standard(),
         };

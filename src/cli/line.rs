@@ -9,6 +9,7 @@ use clap::{CommandFactory, Parser};
 use super::arguments::{Action, Arguments};
 use super::background::FAILED;
 use super::habits::{self, Habit};
+use super::symptom_options::{self, ChosenOptions};
 use super::{OneLine, busiest, spelling};
 use crate::output::sanitize::shell_line;
 
@@ -88,13 +89,19 @@ fn parsed(words: &[OsString]) -> Result<Arguments, clap::Error> {
     }
     let arguments = Arguments::try_parse_from(words)?;
     match &arguments.action {
-        Action::Collect(options) | Action::Start(options) => match options.events.plan() {
-            Ok(_) => match options.pid_as_name() {
-                None => Ok(arguments),
-                Some(error) => Err(Arguments::command().error(ErrorKind::ValueValidation, error)),
-            },
-            Err(error) => Err(Arguments::command().error(ErrorKind::ValueValidation, error)),
-        },
+        Action::Collect(options) | Action::Start(options) => {
+            let refused = |kind, error: &dyn ToString| {
+                Err(Arguments::command().error(kind, error.to_string()))
+            };
+            match ChosenOptions::new(options).map(|chosen| chosen.plan()) {
+                Ok(Ok(_)) => match options.pid_as_name() {
+                    None => Ok(arguments),
+                    Some(error) => refused(ErrorKind::ValueValidation, &error),
+                },
+                Ok(Err(error)) => refused(ErrorKind::ValueValidation, &error),
+                Err(error) => refused(ErrorKind::ArgumentConflict, &error),
+            }
+        }
         Action::View(options) => match options.conflict() {
             None => Ok(arguments),
             Some(error) => Err(Arguments::command().error(ErrorKind::ArgumentConflict, error)),
@@ -113,6 +120,12 @@ fn refused(mut error: clap::Error) -> ExitCode {
     };
     if let Some(about) = unknown.as_deref().and_then(habits::about_option) {
         eprintln!("{FAILED}{}: {about}", OneLine(&unknown.unwrap_or_default()));
+        return ExitCode::from(USAGE);
+    }
+    if let Some(about) = symptom_options::about_unknown(&error) {
+        let mut lines = about.lines();
+        eprintln!("{FAILED}{}", OneLine(lines.next().unwrap_or_default()));
+        lines.for_each(|line| eprintln!("{}", OneLine(line)));
         return ExitCode::from(USAGE);
     }
     // clap suggests to pass the option after `--`, which here starts a command.

@@ -36,6 +36,8 @@ mod stacks;
 mod symbols;
 mod symbols_options;
 mod symbols_traces;
+mod symptom_fit;
+mod symptom_options;
 mod table_options;
 mod top;
 mod trace_files;

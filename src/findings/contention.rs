@@ -1,7 +1,10 @@
 //! Threads wait for locks: which methods, and for how long.
 
-use super::scene::{Scene, named, percent};
-use crate::output::summary::{Finding, MethodPair, TRACE};
+use std::collections::BTreeMap;
+
+use super::scene::{Scene, named, percent, process_name, short_method};
+use crate::output::summary::{Finding, MethodPair, PlaceTime, TRACE};
+use crate::trace::Symptom;
 
 /// Waiting time per time of the capture, of all threads together, below which it is not
 /// remarkable.
@@ -11,6 +14,54 @@ const MIN_WAITING: f64 = 0.05;
 const TRACING: &str = "System.Diagnostics.Tracing.";
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
+    let mut findings = with_events(scene);
+    // Else the finding about the time without a CPU has them.
+    if scene.is_for(Symptom::LockContention) {
+        let without = without_events(scene);
+        let is_known = |pid| findings.iter().any(|finding| finding.pid == pid);
+        let others: Vec<Finding> = without.filter(|finding| !is_known(finding.pid)).collect();
+        findings.extend(others);
+    }
+    findings
+}
+
+/// Finds processes whose threads had no CPU because of locks.
+fn without_events(scene: &Scene<'_>) -> impl Iterator<Item = Finding> {
+    let times = scene.summary.thread_time.iter();
+    let locks = times.flat_map(|times| &times.places);
+    let mut by_process: BTreeMap<i32, Vec<&PlaceTime>> = BTreeMap::new();
+    for place in locks.filter(|place| place.reason == "lock") {
+        by_process.entry(place.pid).or_default().push(place);
+    }
+    by_process.into_iter().filter_map(|(pid, places)| {
+        let ms: f64 = places.iter().map(|place| place.ms).sum();
+        let waiting = ms / 1e3 / scene.seconds;
+        let longest = places.iter().max_by(|a, b| a.ms.total_cmp(&b.ms))?;
+        if waiting < MIN_WAITING || !waiting.is_finite() {
+            return None;
+        }
+        let program = scene.program_of(pid);
+        let mut text = format!(
+            "threads of {} wait for locks: {:.1} s together",
+            process_name(program, pid),
+            ms / 1e3
+        );
+        if !longest.method.is_empty() {
+            let (part, method) = (percent(longest.ms / ms), short_method(&longest.method));
+            text += &format!("; {part} of it in {method}");
+        }
+        Some(
+            Finding::new("lock-contention", text)
+                .about(pid, program)
+                .from("thread_time.places")
+                .more(&["report", TRACE, "-kind", "threadtime"])
+                .figure("waiting_ms", ms)
+                .costing(waiting),
+        )
+    })
+}
+
+fn with_events(scene: &Scene<'_>) -> Vec<Finding> {
     let programs = scene.runtimes().filter_map(|runtime| {
         let waits = runtime.summary.contention.as_ref()?;
         let name = runtime.name();

@@ -2,9 +2,12 @@
 
 use super::scene::{Program, Scene, method, percent, shown};
 use crate::output::summary::{Finding, ProgramSummary, Share, TRACE};
+use crate::trace::Symptom;
 
 /// CPUs that a program uses on average, below which it is not remarkable.
-const MIN_CPUS: f64 = 0.5;
+///
+/// The second is for a capture of high CPU use.
+const MIN_CPUS: [f64; 2] = [0.5, 0.1];
 /// Share of the process's samples below which a method is not remarkable.
 const MIN_METHOD: f64 = 0.1;
 
@@ -13,6 +16,11 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         0.0 => String::new(),
         cpus => format!(" of {cpus}"),
     };
+    let [min_cpus, min_of_symptom] = MIN_CPUS;
+    let min_cpus = match scene.is_for(Symptom::HighCpu) {
+        true => min_of_symptom,
+        false => min_cpus,
+    };
     let with_several = scene.with_several_processes();
     let is_one_of_several = |program: &Program<'_>| {
         let name = program.process.program();
@@ -20,9 +28,9 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     };
     let single = scene
         .programs()
-        .filter(|program| program.cpus >= MIN_CPUS && !is_one_of_several(program));
+        .filter(|program| program.cpus >= min_cpus && !is_one_of_several(program));
     let single = single.map(|program| of_process(scene, &program, &of));
-    let several = with_several.iter().filter(|(_, cpus)| *cpus >= MIN_CPUS);
+    let several = with_several.iter().filter(|(_, cpus)| *cpus >= min_cpus);
     let several = several.map(|(program, cpus)| of_processes(scene, program, *cpus, &of));
     single.chain(several).collect()
 }

@@ -117,17 +117,24 @@ fn collections(gc: &GcSummary) -> String {
 
 /// Returns the type and method that allocate most, or how to record them.
 fn allocating(runtime: &RuntimeSummary) -> String {
-    let Some(allocations) = &runtime.allocations else {
-        return "; capture with -gconly to see which types and methods".to_owned();
-    };
-    let Some(row) = allocations.rows.first() else {
-        return String::new();
-    };
+    match runtime.allocations {
+        Some(_) => {
+            most_allocated(runtime).map_or_else(String::new, |most| format!(", most of it {most}"))
+        }
+        None => "; a capture with -for gc shows which types and methods".to_owned(),
+    }
+}
+
+/// Says what is allocated most, if a capture recorded that. It need not be what is left.
+pub(super) fn allocates(runtime: &RuntimeSummary) -> String {
+    most_allocated(runtime).map_or_else(String::new, |most| format!("; it allocates most: {most}"))
+}
+
+/// Returns the type and method that allocate most, with the size, if a capture recorded that.
+fn most_allocated(runtime: &RuntimeSummary) -> Option<String> {
+    let row = runtime.allocations.as_ref()?.rows.first()?;
     let method = named(&row.methods);
     let by = method.map_or_else(String::new, |method| format!(" in {method}"));
-    format!(
-        ", most of it {}{by} ({:.0} MB)",
-        shown(&row.type_name),
-        row.bytes as f64 / MB
-    )
+    let (name, mb) = (shown(&row.type_name), row.bytes as f64 / MB);
+    Some(format!("{name}{by} ({mb:.0} MB)"))
 }

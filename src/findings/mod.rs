@@ -14,8 +14,12 @@ mod exceptions;
 mod gc;
 mod jit;
 mod kernel;
+mod memory_growth;
+mod network;
 mod scene;
 mod slow_requests;
+mod startup;
+mod symptoms;
 mod thread_pool;
 mod thread_time;
 mod work;
@@ -33,7 +37,7 @@ const MAX_SAME: usize = 3;
 /// A rule: the findings that follow from a summary.
 type Rule = fn(&Scene<'_>) -> Vec<Finding>;
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 17] = [
     blocked::find,
     cpu_use::find,
     cpu_pressure::find,
@@ -42,6 +46,9 @@ const RULES: [Rule; 14] = [
     thread_pool::find,
     thread_time::find,
     slow_requests::find,
+    network::find,
+    memory_growth::find,
+    startup::find,
     exceptions::find,
     jit::find,
     kernel::find,
@@ -51,7 +58,7 @@ const RULES: [Rule; 14] = [
 ];
 
 /// Returns the findings about a trace, most costly first. A deadlock precedes all: it never ends, and other
-/// threads wait because of it.
+/// threads wait because of it. Those that answer the symptom that the capture was for precede others.
 #[must_use]
 pub fn find(summary: &Summary) -> Vec<Finding> {
     let scene = Scene::new(summary);
@@ -62,6 +69,7 @@ pub fn find(summary: &Summary) -> Vec<Finding> {
         order.then_with(|| b.cost_cpus.total_cmp(&a.cost_cpus))
     });
     let mut all = without_repetition(all);
+    symptoms::sort(&scene, &mut all);
     all.truncate(MAX_FINDINGS);
     all
 }
@@ -97,5 +105,7 @@ fn plural(processes: usize) -> &'static str {
     }
 }
 
+#[cfg(test)]
+mod symptom_tests;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use crate::output::summary::{
     Finding, MethodPair, ProcessSummary, ProgramSummary, RuntimeSummary, Share, Summary, TRACE,
     WorkKind, WorkMethod,
 };
+use crate::trace::Symptom;
 
 /// Maximum length of a name in a finding, in bytes.
 const MAX_NAME_BYTES: usize = 60;
@@ -33,6 +34,18 @@ impl<'a> Scene<'a> {
             seconds: info.seconds(),
             cpus: info.cpus.into(),
         }
+    }
+
+    /// Returns whether the capture was for a symptom: its user knows that there is one.
+    pub(super) fn is_for(&self, symptom: Symptom) -> bool {
+        self.summary.info.symptom == Some(symptom)
+    }
+
+    /// Returns the program of a process; `process` if it has no samples.
+    pub(super) fn program_of(&self, pid: i32) -> &'a str {
+        let mut rows = self.summary.processes.iter();
+        let row = rows.find(|row| row.pid == pid);
+        row.map_or("process", ProcessSummary::program)
     }
 
     /// Returns the .NET processes that sent events.

@@ -2,9 +2,12 @@
 
 use super::scene::{Runtime, Scene, percent, shown};
 use crate::output::summary::{Finding, RequestDirection, RequestRoute, RequestSummary, TRACE};
+use crate::trace::Symptom;
 
 /// Duration of the slowest 1 % of the requests with a name below which they are not slow.
-const MIN_P99_MS: f64 = 500.0;
+///
+/// The second is for a capture of slow requests, whose user decides what is slow.
+const MIN_P99_MS: [f64; 2] = [500.0, 100.0];
 /// Number of requests with a name below which they are not remarkable.
 const MIN_REQUESTS: u64 = 3;
 /// Age from which requests may hang, and the cost of that: below what is certain.
@@ -24,7 +27,9 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
 
 /// Returns the finding about the slow requests that took most time.
 fn slow(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) -> Option<Finding> {
-    let slow: Vec<&RequestRoute> = incoming(requests).filter(|it| is_slow(it)).collect();
+    let slow: Vec<&RequestRoute> = incoming(requests)
+        .filter(|route| is_slow(scene, route))
+        .collect();
     let by_time = slow.iter();
     let route = by_time.max_by(|a, b| total_ms(a).total_cmp(&total_ms(b)))?;
     let mut text = format!(
@@ -98,8 +103,13 @@ fn incoming(requests: &RequestSummary) -> impl Iterator<Item = &RequestRoute> {
     routes.filter(|route| route.direction == RequestDirection::In)
 }
 
-fn is_slow(route: &RequestRoute) -> bool {
-    ended(route) >= MIN_REQUESTS && route.p99_ms >= MIN_P99_MS
+fn is_slow(scene: &Scene<'_>, route: &RequestRoute) -> bool {
+    let [min_ms, min_of_symptom_ms] = MIN_P99_MS;
+    let min_ms = match scene.is_for(Symptom::SlowRequests) {
+        true => min_of_symptom_ms,
+        false => min_ms,
+    };
+    ended(route) >= MIN_REQUESTS && route.p99_ms >= min_ms
 }
 
 fn ended(route: &RequestRoute) -> u64 {

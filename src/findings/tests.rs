@@ -1,13 +1,14 @@
 use super::*;
 use crate::output::summary::{
-    BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, LockRow, PlaceTime, ProcessSummary,
-    ProgramSummary, RequestCounts, RequestDirection, RequestRoute, RequestSummary, RuntimeSummary,
-    Share, ThreadTime, Work, WorkKind, WorkMethod,
+    BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, GcSummary, HeapGrowth, LockRow,
+    NetworkStep, PlaceTime, ProcessSummary, ProgramSummary, RequestCounts, RequestDirection,
+    RequestRoute, RequestSummary, RuntimeSummary, Share, ThreadTime, Work, WorkKind, WorkMethod,
 };
-use crate::trace::{CpuPressure, ProcessWaits, Trace};
+use crate::trace::{CpuPressure, ProcessWaits, Symptom, Trace};
+use clap::ValueEnum;
 
 /// A process that used `cpu_ms` of ten seconds, with so many samples of each kind of work.
-fn summary(cpu_ms: f64, samples: u64, work: Work) -> Summary {
+pub(super) fn summary(cpu_ms: f64, samples: u64, work: Work) -> Summary {
     let mut summary = Summary::new(&Trace::default());
     summary.info.cpus = 2;
     summary.info.end_ns = 10_000_000_000;
@@ -25,7 +26,7 @@ fn summary(cpu_ms: f64, samples: u64, work: Work) -> Summary {
     summary
 }
 
-fn rules(summary: &Summary) -> Vec<String> {
+pub(super) fn rules(summary: &Summary) -> Vec<String> {
     let mut rules: Vec<String> = find(summary).into_iter().map(|found| found.rule).collect();
     rules.sort_unstable();
     rules
@@ -144,7 +145,20 @@ fn hostile_numbers_have_finite_figures() {
         summary.quality.stacks.rooted = u64::MAX;
         summary.quality.stacks.too_deep = u64::MAX;
         summary.runtimes.push(RuntimeSummary {
-            gc: Some(Default::default()),
+            gc: Some(GcSummary {
+                growth: Some(HeapGrowth {
+                    last_bytes: u64::MAX,
+                    seconds: f64::MIN_POSITIVE,
+                    ..HeapGrowth::default()
+                }),
+                ..GcSummary::default()
+            }),
+            network: vec![NetworkStep {
+                failed: u64::MAX,
+                mean_ms: f64::INFINITY,
+                max_ms: f64::NAN,
+                ..NetworkStep::default()
+            }],
             exceptions: Some(Default::default()),
             contention: Some(Default::default()),
             thread_pool: Some(Default::default()),
@@ -167,9 +181,15 @@ fn hostile_numbers_have_finite_figures() {
             }),
             ..RuntimeSummary::default()
         });
-        for found in find(&summary) {
-            let mut figures = found.figures.values();
-            assert!(figures.all(|figure| figure.is_finite()), "{found:?}");
+        for symptom in [None]
+            .into_iter()
+            .chain(Symptom::value_variants().iter().copied().map(Some))
+        {
+            summary.info.symptom = symptom;
+            for found in find(&summary) {
+                let mut figures = found.figures.values();
+                assert!(figures.all(|figure| figure.is_finite()), "{found:?}");
+            }
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The thread pool has too few threads: work waits, because its threads block.
 
-use super::scene::{Runtime, Scene, named};
-use crate::output::summary::{Finding, TRACE, ThreadPoolSummary, WorkKind};
+use super::scene::{Runtime, Scene, named, short_method};
+use crate::output::summary::{Finding, PlaceTime, TRACE, ThreadPoolSummary, WorkKind};
 
 /// How often threads are added because no work is done, or because threads block, below which it is
 /// not remarkable.
 const MIN_ADDED: u64 = 3;
+/// Reasons of threads that do not wait for something.
+const NO_WAITS: [&str; 5] = ["idle", "sleep", "stopped", "ready", "preempted"];
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let programs = scene.runtimes().filter_map(|runtime| {
@@ -51,6 +53,16 @@ fn growth(pool: &ThreadPoolSummary) -> String {
     }
 }
 
+/// Returns the place of the user's code in which threads had no CPU for longest, if the capture followed that.
+fn longest_wait<'a>(scene: &Scene<'a>, pid: i32) -> Option<&'a PlaceTime> {
+    let places = scene.summary.thread_time.iter();
+    let places = places.flat_map(|times| &times.places);
+    let is_wait = |place: &&PlaceTime| !NO_WAITS.contains(&&*place.reason);
+    let places = places.filter(|place| place.pid == pid && place.own);
+    let places = places.filter(is_wait);
+    places.max_by(|a, b| a.ms.total_cmp(&b.ms))
+}
+
 /// Names the method whose threads block, or the options that record it.
 fn blocked(scene: &Scene<'_>, runtime: &Runtime<'_>, pool: &ThreadPoolSummary) -> String {
     let summary = runtime.summary;
@@ -67,8 +79,15 @@ fn blocked(scene: &Scene<'_>, runtime: &Runtime<'_>, pool: &ThreadPoolSummary) -
         let program = programs.find(|program| program.process.pid == summary.pid);
         return program.map_or_else(String::new, |it| it.behind(WorkKind::TaskWaits));
     }
+    if let Some(place) = longest_wait(scene, summary.pid) {
+        return format!(
+            "; threads wait most in {} ({:.1} s together)",
+            short_method(&place.method),
+            place.ms / 1e3
+        );
+    }
     match summary.waits {
         Some(_) => String::new(),
-        None => "; -clrevents threading+waithandle -clreventlevel verbose records where they block (.NET 9 or newer)".to_owned(),
+        None => "; a capture with -for slow-requests shows where they block".to_owned(),
     }
 }

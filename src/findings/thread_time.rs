@@ -25,6 +25,8 @@ const UNKNOWN: &str = "blocked";
 const FOR_A_CPU: [&str; 3] = ["ready", "preempted", THROTTLED];
 /// Reason of threads that a control group kept from the CPUs.
 const THROTTLED: &str = "throttled";
+/// Figure: the time of threads that could not.
+pub(super) const BLOCKED_MS: &str = "blocked_ms";
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let Some(times) = &scene.summary.thread_time else {
@@ -63,6 +65,8 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         if places.is_empty() || !cost.is_finite() {
             return None;
         }
+        let blocked = places.iter().filter(|place| is_blocked(place));
+        let blocked_ms: f64 = blocked.map(|place| place.ms).sum();
         let named: Vec<String> = places
             .iter()
             .take(MAX_NAMED)
@@ -86,6 +90,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
                 .about(pid, name)
                 .from("thread_time.places")
                 .figure("waiting_ms", places.iter().map(|place| place.ms).sum())
+                .figure(BLOCKED_MS, blocked_ms)
                 .more(&["report", TRACE, "-kind", "threadtime"])
                 .costing(cost),
         )
@@ -126,6 +131,11 @@ fn is_at_rest(scene: &Scene<'_>, pid: i32) -> bool {
         .find(|row| row.pid == pid)
         .map_or(0.0, |row| row.cpu_ms);
     scene.summary.info.system_wide && cpu_ms / 1e3 / scene.seconds < MIN_CPUS
+}
+
+/// Returns whether threads at a place wait for something that must come, not for a CPU.
+fn is_blocked(place: &PlaceTime) -> bool {
+    !is_harmless(place) && !FOR_A_CPU.contains(&&*place.reason)
 }
 
 /// Returns whether the time at a place is as it should be: it costs nothing.

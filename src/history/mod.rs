@@ -8,6 +8,7 @@ mod exceptions;
 mod fields;
 pub(crate) mod gc;
 pub(crate) mod jit;
+pub(crate) mod network;
 pub(crate) mod requests;
 mod runtime;
 mod stack_methods;

@@ -9,6 +9,7 @@ use super::allocations::Allocations;
 use super::exceptions::Exceptions;
 use super::gc::{CpuTime, GcHistory};
 use super::jit::JitCounts;
+use super::network::{Network, is_about_network};
 use super::requests::{Requests, is_about_requests};
 use super::stack_methods::StackMethods;
 use super::thread_pool::{ITEM_QUEUED, ITEM_TAKEN, ThreadPool};
@@ -62,6 +63,8 @@ pub(crate) struct RuntimeHistory {
     pub(crate) pool: ThreadPool,
     /// Requests of ASP.NET Core and HttpClient.
     pub(crate) requests: Requests,
+    /// Steps of connections.
+    pub(crate) network: Network,
     /// Names of types.
     pub(crate) types: TypeNames,
     /// Whether the runtime was started with server GC, if it reported that.
@@ -75,6 +78,7 @@ impl RuntimeHistory {
                 _ if event.metadata.provider == FRAMEWORK => self.pool.take_item(event),
                 RUNTIME_INFORMATION => self.started(event),
                 _ if is_about_requests(&event.metadata) => self.requests.take(event),
+                _ if is_about_network(&event.metadata) => self.network.take(event),
                 _ => self.jit.take(event),
             }
             return;
@@ -141,7 +145,7 @@ fn is_wanted(kind: &EventMetadata) -> bool {
         }
         FRAMEWORK => matches!(id, ITEM_QUEUED | ITEM_TAKEN),
         RUNDOWN => matches!(id, 153 | 154 | RUNTIME_INFORMATION),
-        _ => is_about_requests(kind),
+        _ => is_about_requests(kind) || is_about_network(kind),
     }
 }
 
@@ -178,6 +182,7 @@ pub(crate) fn histories(
         history.contention.finish(end);
         history.waits.finish(end);
         history.requests.finish(end);
+        history.network.finish();
         history.cpu = CpuTime::new(&history.gc);
     }
     charge(trace, &mut histories);

@@ -2,12 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::time::Duration;
 
 use perfcollect_symbols::memory::Memory;
 use perfcollect_symbols::process;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::io::Errno;
+use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::Pid as OsPid;
+use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
 use crate::trace::{Pid, Tid, lacks_descriptors};
@@ -16,6 +19,8 @@ use crate::trace::{Pid, Tid, lacks_descriptors};
 const MAX_ENVIRONMENT_BYTES: u64 = 4 << 20;
 /// Maximum bytes read from a command line.
 const MAX_COMMAND_LINE_BYTES: u64 = 4096;
+/// Maximum bytes read from the sizes of a process.
+const MAX_STATM_BYTES: u64 = 256;
 
 /// Error from reading /proc.
 #[derive(Debug, Error)]
@@ -217,6 +222,30 @@ pub fn start_ticks(pid: Pid) -> Option<u64> {
 #[must_use]
 pub fn thread_start_ticks(pid: Pid, tid: Tid) -> Option<u64> {
     process::thread_start_ticks(pid.0, tid.0)
+}
+
+/// Returns the resident memory of a process, in KiB; `None` if it has ended.
+#[must_use]
+pub fn resident_kib(pid: Pid) -> Option<u64> {
+    let statm = read(format!("/proc/{pid}/statm"), MAX_STATM_BYTES).ok()?;
+    let pages = std::str::from_utf8(&statm).ok()?.split(' ').nth(1)?;
+    let bytes = pages.parse::<u64>().ok()?.checked_mul(page_size() as u64)?;
+    Some(bytes / 1024)
+}
+
+/// Returns for how long a process exists; `None` if it does not.
+#[must_use]
+pub fn age(pid: Pid) -> Option<Duration> {
+    start_ticks(pid).map(age_of)
+}
+
+/// Returns for how long a thread exists, at most, that started this many ticks after the machine.
+pub(super) fn age_of(started: u64) -> Duration {
+    let tick_us = 1_000_000 / clock_ticks_per_second().max(1);
+    let started = Duration::from_micros(started.saturating_mul(tick_us));
+    let now = clock_gettime(ClockId::Boottime);
+    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    now.saturating_sub(started)
 }
 
 /// Returns why a file of a process in /proc could not be read; `None` if the process has ended.

@@ -8,11 +8,9 @@
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
-use rustix::param::clock_ticks_per_second;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
 
-use super::proc_fs::read;
+use super::proc_fs::{age_of, read};
 use super::thread_state::stat_fields;
 use crate::trace::{Pid, Tid};
 
@@ -43,17 +41,8 @@ impl SchedulerClock {
         let last = last_run(format!("{task}/sched"))?;
         let (then, at) = (*self.now.entry(cpu).or_insert_with(|| time_on(cpu)))?;
         let now = then.checked_add(at.elapsed())?;
-        Some(now.saturating_sub(last).min(age(started)))
+        Some(now.saturating_sub(last).min(age_of(started)))
     }
-}
-
-/// Returns for how long a thread exists, at most, that started this many ticks after the machine.
-fn age(started: u64) -> Duration {
-    let tick_us = 1_000_000 / clock_ticks_per_second().max(1);
-    let started = Duration::from_micros(started.saturating_mul(tick_us));
-    let now = clock_gettime(ClockId::Boottime);
-    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
-    now.saturating_sub(started)
 }
 
 /// Returns the time on the clock of a CPU: when this thread starts to run there.

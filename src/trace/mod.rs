@@ -12,6 +12,7 @@ mod ids;
 mod methods;
 mod names;
 mod notice;
+mod process_memory;
 mod process_notices;
 mod quality;
 mod recent;
@@ -19,6 +20,7 @@ mod recorder;
 mod samples;
 pub mod spool;
 mod stack;
+mod symptom;
 mod throttle;
 
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
@@ -39,6 +41,7 @@ pub(crate) use methods::CodeKey;
 pub use methods::{Method, Methods};
 pub(crate) use notice::{MORE_DESCRIPTORS, lacks_descriptors};
 pub use notice::{Notice, NoticeKind};
+pub use process_memory::ProcessMemory;
 pub use process_notices::process_notices;
 pub use quality::{
     CpuLosses, Losses, NameCount, ProcessEvents, Quality, StackQuality, SymbolCounts, Truncation,
@@ -47,6 +50,7 @@ pub use recorder::{Recorder, RowSource, SampleWriter};
 pub use samples::Samples;
 pub use spool::{Header, RawTrace};
 pub use stack::StackTable;
+pub use symptom::Symptom;
 pub use throttle::{CpuPauses, Pauses};
 
 use std::ops::Range;
@@ -202,6 +206,13 @@ pub struct CaptureInfo {
     /// Whether perfcollect sampled the whole system; `false` for an import.
     #[serde(default)]
     pub system_wide: bool,
+    /// Symptom for which perfcollect chose what it recorded (`-for`).
+    #[serde(
+        default,
+        deserialize_with = "symptom::known",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub symptom: Option<Symptom>,
     /// Reason why the capture ended, such as `time limit` or `command ended: exit status 3`.
     #[serde(default)]
     pub end: String,
@@ -220,6 +231,10 @@ pub struct CaptureInfo {
     /// Waits for CPUs; `None` if perfcollect did not capture the trace, or was killed.
     #[serde(default)]
     pub cpu_pressure: Option<CpuPressure>,
+    /// Memory of the processes that the user named, or of the command, and of their descendants, most
+    /// first: at most 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<ProcessMemory>,
     /// Counted events; `None` if none were requested, or perfcollect was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,

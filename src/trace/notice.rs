@@ -89,6 +89,8 @@ pub enum NoticeKind {
     ManagedThreadsOnly,
     /// A target is stopped or suspended. Subject: process id.
     NotRunning,
+    /// The target does not fit the symptom that the capture is for. Subject: process ids. Count: processes.
+    SymptomUnfit,
     /// The command was not stopped. Subject: process id.
     CommandStillRuns,
 
@@ -197,6 +199,7 @@ impl NoticeKind {
         matches!(
             self,
             Self::NotRunning
+                | Self::SymptomUnfit
                 | Self::CommandStillRuns
                 | Self::MemoryUnreadable
                 | Self::MethodNamesUnreadable

@@ -9,6 +9,7 @@ use super::more::More;
 use super::{count, counters, notices, quality, requests, roles, screen};
 use crate::output::sanitize::{terminal, truncate};
 use crate::output::summary::{ModuleSummary, Summary};
+use crate::output::variant_name;
 use crate::trace::{CaptureInfo, FunctionKind, NoticeKind};
 
 /// Maximum number of listed modules without symbols.
@@ -45,6 +46,9 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{}", screen::no_samples(summary))?;
     }
     writeln!(out, "  target   {}", short(&info.target))?;
+    if let Some(symptom) = info.symptom {
+        writeln!(out, "  for      {}", variant_name(symptom))?;
+    }
     writeln!(
         out,
         "  machine  {}; perfcollect {}",

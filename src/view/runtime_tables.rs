@@ -185,6 +185,29 @@ pub(super) fn thread_pool(summary: &Summary) -> Table {
     Table::new("thread-pool", columns, rows)
 }
 
+/// Returns the steps of connections by process and kind.
+pub(super) fn network(summary: &Summary) -> Table {
+    let rows = summary.runtimes.iter().flat_map(|runtime| {
+        runtime.network.iter().map(|row| {
+            let kind = variant_name(row.kind);
+            [
+                runtime.pid.into(),
+                (&*kind).into(),
+                row.count.into(),
+                row.failed.into(),
+                row.unended.into(),
+                row.mean_ms.into(),
+                row.max_ms.into(),
+                (&*row.slowest).into(),
+            ]
+        })
+    });
+    let columns = [
+        "pid", "step", "count", "failed", "unended", "mean_ms", "max_ms", "slowest",
+    ];
+    Table::new("network", columns, rows)
+}
+
 /// Returns the requests by process and name.
 pub(super) fn requests(summary: &Summary) -> Table {
     let rows = of_each(summary, |runtime| runtime.requests.as_ref());

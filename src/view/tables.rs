@@ -25,6 +25,10 @@ const HIDDEN: &str = "what threads wait for is of the end of the capture: select
 const NO_REQUESTS: &str =
     "no requests were recorded: a capture with -requests records those that start while it runs";
 
+/// Why there are no steps of connections.
+const NO_NETWORK: &str =
+    "no steps of connections were recorded: a capture with -for networking records them";
+
 /// Why there are no threads.
 const NOT_BLOCKED: &str = "what threads wait for is read at the end of a capture of processes (-pid, -n): \
     `perfcollect stacks -p PID` shows it now";
@@ -80,6 +84,9 @@ pub enum ReportKind {
     ThreadPool,
     /// Requests of ASP.NET Core and HttpClient; a capture with -requests records them.
     Requests,
+    /// Steps of connections (names, connections, TLS); a capture with -for networking records them.
+    #[value(alias = "networking")]
+    Network,
     /// Events received from each .NET process, by kind.
     Events,
     /// Events received from each .NET process, and lost ones.
@@ -93,10 +100,12 @@ pub enum ReportKind {
 impl ReportKind {
     /// Returns whether it is what .NET processes reported.
     fn is_of_runtimes(self) -> bool {
-        use ReportKind::{Alloc, Contention, Events, Exceptions, Gc, Jit, Requests, ThreadPool};
+        use ReportKind::{
+            Alloc, Contention, Events, Exceptions, Gc, Jit, Network, Requests, ThreadPool,
+        };
         matches!(
             self,
-            Gc | Jit | Exceptions | Contention | Alloc | ThreadPool | Requests | Events
+            Gc | Jit | Exceptions | Contention | Alloc | ThreadPool | Requests | Network | Events
         )
     }
 }
@@ -134,6 +143,7 @@ pub fn print_table(
     let omitted = match table.rows.is_empty() {
         true if kind == ReportKind::Alloc => Some(NO_ALLOCATIONS.to_owned()),
         true if kind == ReportKind::Requests => Some(NO_REQUESTS.to_owned()),
+        true if kind == ReportKind::Network => Some(NO_NETWORK.to_owned()),
         true if kind == ReportKind::Counters => Some(counters::NOT_COUNTED.to_owned()),
         _ => omitted(trace, kind, rows.full).filter(|_| table.rows.len() == shown),
     };
@@ -315,6 +325,7 @@ fn table(
         ReportKind::ThreadPool => runtime_tables::thread_pool(summary),
         ReportKind::Requests if full => runtime_tables::slowest_requests(summary),
         ReportKind::Requests => runtime_tables::requests(summary),
+        ReportKind::Network => runtime_tables::network(summary),
         ReportKind::Events => runtime_tables::events(summary),
         ReportKind::EventLosses => {
             let rows = summary.quality.events.iter().map(|row| {

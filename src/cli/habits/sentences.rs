@@ -6,6 +6,8 @@ const NO_VARIABLES: &str = "no variables have to be set: perfcollect names the m
     `perfcollect collect NAME -pid PID` captures one";
 const NO_SWITCHES: &str = "the switches of threads are not recorded: `perfcollect collect NAME -threadtime -pid PID` shows \
     where they wait and for how long; `perf record -e sched:sched_switch -g` records each";
+const LOCKS: &str = "waits for locks are not recorded one by one: `perfcollect collect NAME -for lock-contention -pid PID` \
+    shows which methods wait for them and for how long; `perf lock record` records each";
 const COUNTS: &str = "`perfcollect collect NAME -hwevents -system -- COMMAND` counts, and shows where the CPU time \
     goes; `perfcollect report NAME.trace.zip -kind counters` prints the counts";
 
@@ -28,7 +30,8 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "system calls are not traced: `perfcollect report NAME -kind syscalls` shows the CPU time in each, `perf trace` \
          lists them",
     ),
-    (&["sched", "lock", "timechart", "kwork"], NO_SWITCHES),
+    (&["lock"], LOCKS),
+    (&["sched", "timechart", "kwork"], NO_SWITCHES),
     (
         &["inject"],
         "`perfcollect convert perf.data` names JIT code without `perf inject --jit`",
@@ -56,8 +59,8 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (
         &["gcdump", "dump"],
-        "memory is not dumped: `perfcollect collect NAME -gconly` shows what is allocated, `dotnet-gcdump` and \
-         `dotnet-dump` take dumps",
+        "memory is not dumped: `perfcollect collect NAME -for memory-leak -pid PID` shows whether the heap grows and what is \
+         allocated, `dotnet-gcdump` and `dotnet-dump` take dumps",
     ),
     (
         &["merge"],

@@ -4,6 +4,7 @@ use super::lines::LogLines;
 use crate::capture::{CaptureRequest, Target};
 use crate::dotnet::diagnostics::SessionRequest;
 use crate::machine;
+use crate::output::variant_name;
 use crate::perf::{CallGraph, Granted};
 use crate::trace::Pid;
 
@@ -17,6 +18,9 @@ pub(in crate::cli) fn requested(
 ) -> LogLines {
     let sampling = &request.sampling;
     let mut lines = LogLines::default();
+    if let Some(symptom) = request.symptom {
+        lines.put("requested symptom", variant_name(symptom));
+    }
     lines.put(
         "requested samples",
         if request.samples { "yes" } else { "no" },

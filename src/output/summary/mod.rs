@@ -29,9 +29,9 @@ pub(crate) use processes::{is_program, program_of};
 pub use programs::ProgramSummary;
 pub use runtimes::{
     AllocationRow, AllocationSummary, EventCount, ExceptionRow, ExceptionSummary, GcSummary,
-    JitRow, JitSummary, JitTier, MethodName, MethodPair, RequestCounts, RequestDirection,
-    RequestRoute, RequestSummary, RuntimeSummary, SlowRequest, ThreadPoolSummary, WaitRow,
-    WaitSummary,
+    HeapGrowth, JitRow, JitSummary, JitTier, MethodName, MethodPair, NetworkStep, RequestCounts,
+    RequestDirection, RequestRoute, RequestSummary, RuntimeSummary, SlowRequest, StepKind,
+    ThreadPoolSummary, WaitRow, WaitSummary,
 };
 pub(crate) use shares::TOP_OF_PROCESS;
 pub use shares::{Share, Shares};
@@ -61,7 +61,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Maximum number of rows per sort order of a list.
 pub(crate) const TOP: usize = 50;
 
-/// Maximum number of processes that waited for CPUs.
+/// Maximum number of processes that waited for CPUs, or whose memory is known.
 pub(crate) const MAX_WAITING: usize = 64;
 
 /// Limit of the text of a notice that is read, in bytes.
@@ -162,6 +162,7 @@ impl Summary {
         if let Some(pressure) = &mut self.info.cpu_pressure {
             pressure.processes.truncate(MAX_WAITING);
         }
+        self.info.memory.truncate(MAX_WAITING);
         if let Some(counters) = &mut self.info.counters {
             counters.truncate();
             for process in &mut counters.processes {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Context, ms};
 use crate::history::RuntimeHistory;
 use crate::history::gc::{GcRow, Rollup, rows};
+use crate::trace::Nanos;
 
 /// Complete garbage collections of a process, counted as in PerfView.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,10 +49,54 @@ pub struct GcSummary {
     pub max_heap_bytes: u64,
     /// Size of the heaps after the last collection.
     pub last_heap_bytes: u64,
+    /// How the heaps grew; `None` with fewer than two collections that reported sizes.
+    pub growth: Option<HeapGrowth>,
     /// Number of heaps, if reported.
     pub heaps: Option<u64>,
     /// Whether the runtime has server GC, if reported.
     pub is_server: Option<bool>,
+}
+
+/// Sizes of the heaps after the first and the last of some collections.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HeapGrowth {
+    /// Whether it is of full collections (generation 2), if there were two: others leave garbage.
+    pub is_full: bool,
+    /// Number of these collections.
+    pub collections: u64,
+    /// Size after the first.
+    pub first_bytes: u64,
+    /// Size after the last.
+    pub last_bytes: u64,
+    /// Time between the two, in seconds.
+    pub seconds: f64,
+}
+
+impl HeapGrowth {
+    /// Returns that of full collections, or else of all.
+    fn of(rows: &[GcRow<'_>]) -> Option<Self> {
+        let full = rows.iter().filter(|row| row.collection.generation == 2);
+        Self::between(full, true).or_else(|| Self::between(rows.iter(), false))
+    }
+
+    fn between<'a>(rows: impl Iterator<Item = &'a GcRow<'a>>, is_full: bool) -> Option<Self> {
+        let sizes = rows.filter_map(|row| {
+            let size = row.collection.heap_stats?.size();
+            Some((row.collection.heap_stats_at, size))
+        });
+        let sizes: Vec<(Nanos, u64)> = sizes.collect();
+        let [(start, first_bytes), .., (end, last_bytes)] = sizes[..] else {
+            return None;
+        };
+        Some(Self {
+            is_full,
+            collections: sizes.len() as u64,
+            first_bytes,
+            last_bytes,
+            seconds: end.0.saturating_sub(start.0) as f64 / 1e9,
+        })
+    }
 }
 
 pub(super) fn summary(context: &Context<'_>, history: &RuntimeHistory) -> Option<GcSummary> {
@@ -95,6 +140,7 @@ pub(super) fn summary(context: &Context<'_>, history: &RuntimeHistory) -> Option
         has_ticks: gc.has_ticks,
         max_heap_bytes: all.max_peak,
         last_heap_bytes: last.map_or(0, |stats| stats.size()),
+        growth: HeapGrowth::of(&rows),
         heaps: gc.count,
         is_server: history.is_server_gc,
     })

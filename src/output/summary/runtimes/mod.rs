@@ -5,6 +5,7 @@ mod events;
 mod exceptions;
 mod gc;
 mod jit;
+mod network;
 mod requests;
 mod thread_pool;
 mod waits;
@@ -12,8 +13,9 @@ mod waits;
 pub use allocations::{AllocationRow, AllocationSummary};
 pub use events::EventCount;
 pub use exceptions::{ExceptionRow, ExceptionSummary};
-pub use gc::GcSummary;
+pub use gc::{GcSummary, HeapGrowth};
 pub use jit::{JitRow, JitSummary, JitTier};
+pub use network::{NetworkStep, StepKind};
 pub use requests::{RequestCounts, RequestDirection, RequestRoute, RequestSummary, SlowRequest};
 pub use thread_pool::ThreadPoolSummary;
 pub use waits::{WaitRow, WaitSummary};
@@ -64,6 +66,8 @@ pub struct RuntimeSummary {
     pub thread_pool: Option<ThreadPoolSummary>,
     /// Requests of ASP.NET Core and HttpClient, which a capture must request.
     pub requests: Option<RequestSummary>,
+    /// Steps of connections, which a capture must request (`System.Net.*`): a row per kind that occurred.
+    pub network: Vec<NetworkStep>,
 }
 
 impl RuntimeSummary {
@@ -87,6 +91,10 @@ impl RuntimeSummary {
             allocations.rows.truncate(MAX_ROWS);
         }
         self.requests.iter_mut().for_each(RequestSummary::truncate);
+        self.network.truncate(network::MAX_KINDS);
+        for step in &mut self.network {
+            step.slowest = kept(&step.slowest);
+        }
     }
 }
 
@@ -145,6 +153,7 @@ impl Context<'_> {
             allocations: allocations::summary(self, &history.allocations, &types),
             thread_pool: thread_pool::summary(self, &history.pool),
             requests: requests::summary(self, pid, &history.requests),
+            network: network::rows(&history.network),
         }
     }
 

@@ -1,0 +1,388 @@
+//! `-for SYMPTOM`: the options of a capture that a symptom stands for.
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use clap::error::{ContextKind, ContextValue};
+use thiserror::Error;
+
+use super::arguments::CollectOptions;
+use super::event_options::{EventOptions, Plan};
+use crate::dotnet::ProfileError;
+use crate::output::variant_name;
+use crate::trace::Symptom;
+
+/// An option, as errors of the parser name it.
+const OPTION: &str = "--for ";
+
+/// What a capture must record to answer a symptom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    Samples,
+    Events,
+    /// Either of the two.
+    One,
+}
+
+/// The options that a symptom stands for.
+struct Row {
+    symptom: Symptom,
+    /// Words of a command line.
+    options: &'static [Choice],
+    /// What they record, in words.
+    records: &'static str,
+    needs: Needs,
+}
+
+/// An option that a symptom chooses, and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    ThreadTime,
+    Requests,
+    /// Allocations are reported by events that the default leaves out.
+    Profile(&'static str),
+    Clr(&'static str),
+    Providers(&'static str),
+    NoEvents,
+}
+
+use Choice::{Clr, NoEvents, Profile, Providers, Requests, ThreadTime};
+
+/// The providers of the network, from name to request.
+const NETWORK: &str = "System.Net.NameResolution,System.Net.Sockets,System.Net.Security,System.Net.Http,\
+                       Microsoft-AspNetCore-Server-Kestrel";
+
+/// Defaults are chosen where they are enough: they answer other symptoms, too.
+const ROWS: [Row; 8] = [
+    Row {
+        symptom: Symptom::HighCpu,
+        options: &[],
+        records: "CPU samples with stacks, and the default .NET events",
+        needs: Needs::Samples,
+    },
+    Row {
+        symptom: Symptom::SlowRequests,
+        options: &[ThreadTime, Requests],
+        records: "requests, where threads wait, and the default: CPU samples, events of locks, GC, thread pool",
+        needs: Needs::Events,
+    },
+    Row {
+        symptom: Symptom::Hang,
+        // A runtime that hangs may not answer.
+        options: &[ThreadTime, NoEvents],
+        records: "where threads wait, CPU samples, and all stacks at the end; no events are requested",
+        needs: Needs::Samples,
+    },
+    Row {
+        symptom: Symptom::MemoryLeak,
+        options: &[Profile("gc-verbose")],
+        records: "heap sizes after collections, what allocates, CPU samples",
+        needs: Needs::Events,
+    },
+    Row {
+        symptom: Symptom::Gc,
+        options: &[Profile("gc-verbose")],
+        records: "collections and their pauses, what allocates, CPU samples",
+        needs: Needs::Events,
+    },
+    Row {
+        symptom: Symptom::Networking,
+        options: &[
+            ThreadTime,
+            Requests,
+            Clr("contention+exception+threading"),
+            Providers(NETWORK),
+        ],
+        records: "requests, names, connections, TLS, exceptions, where threads wait",
+        needs: Needs::Events,
+    },
+    Row {
+        symptom: Symptom::Startup,
+        options: &[ThreadTime],
+        records: "CPU samples, compilation and loading from the first instruction, where threads wait",
+        needs: Needs::Samples,
+    },
+    Row {
+        symptom: Symptom::LockContention,
+        options: &[ThreadTime],
+        records: "where threads wait, and the default: CPU samples, events of contended locks",
+        needs: Needs::One,
+    },
+];
+
+impl Choice {
+    /// Returns its words.
+    fn words(self) -> Vec<&'static str> {
+        match self {
+            ThreadTime => vec!["-threadtime"],
+            Requests => vec!["-requests"],
+            Profile(name) => vec!["-profile", name],
+            Clr(names) => vec!["-clrevents", names],
+            Providers(names) => vec!["-providers", names],
+            NoEvents => vec!["-nolttng"],
+        }
+    }
+
+    /// Returns whether a choice of the user replaces it.
+    fn is_replaced_by(self, user: &EventOptions) -> bool {
+        let chooses = user.nolttng || user.is_preset() || user.are_chosen();
+        match self {
+            ThreadTime | Requests => false,
+            Profile(_) | Clr(_) | Providers(_) => chooses,
+            NoEvents => chooses || user.requests || user.rundown || user.eventbuffer.is_some(),
+        }
+    }
+}
+
+/// The user's options contradict the symptom.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("-for {symptom} needs {lacks}, and {option} excludes them: leave one of the two out")]
+pub(super) struct SymptomError {
+    symptom: String,
+    lacks: &'static str,
+    option: &'static str,
+}
+
+/// What a capture records by the user's options, and by those of the symptom.
+#[derive(Clone, Debug)]
+pub(super) struct ChosenOptions {
+    pub(super) threadtime: bool,
+    pub(super) events: EventOptions,
+    /// What the symptom stands for, in words; `None` without one.
+    pub(super) meaning: Option<String>,
+}
+
+impl ChosenOptions {
+    /// Adds to the user's options those of the symptom, which yield to the user's.
+    ///
+    /// # Errors
+    /// An option of the user excludes what the symptom needs.
+    pub(super) fn new(user: &CollectOptions) -> Result<Self, SymptomError> {
+        let row = user.symptom.and_then(row_of);
+        let Some(row) = row else {
+            return Ok(Self {
+                threadtime: user.threadtime,
+                events: user.events.clone(),
+                meaning: None,
+            });
+        };
+        row.check(&user.events)?;
+        let (replaced, kept): (Vec<Choice>, Vec<Choice>) = row
+            .options
+            .iter()
+            .partition(|choice| choice.is_replaced_by(&user.events));
+        let mut events = user.events.clone();
+        let mut threadtime = user.threadtime;
+        for choice in &kept {
+            match *choice {
+                ThreadTime => threadtime = true,
+                Requests => events.requests = true,
+                Profile(name) => events.profile.push(name.to_owned()),
+                Clr(names) => events.clrevents = Some(names.to_owned()),
+                Providers(names) => events.providers.extend(names.split(',').map(str::to_owned)),
+                NoEvents => events.nolttng = true,
+            }
+        }
+        Ok(Self {
+            threadtime,
+            events,
+            meaning: Some(row.meaning(&kept, &replaced)),
+        })
+    }
+
+    /// Returns what the capture records.
+    ///
+    /// # Errors
+    /// A name is unknown.
+    pub(super) fn plan(&self) -> Result<Plan, ProfileError> {
+        self.events.plan()
+    }
+}
+
+impl Row {
+    /// Fails if the user's options exclude what the symptom needs.
+    fn check(&self, user: &EventOptions) -> Result<(), SymptomError> {
+        let (lacks, option) = match self.needs {
+            Needs::Samples => ("CPU samples", user.without_samples()),
+            Needs::Events => (".NET events", user.nolttng.then_some("-nolttng")),
+            Needs::One => return Ok(()),
+        };
+        match option {
+            None => Ok(()),
+            Some(option) => Err(SymptomError {
+                symptom: variant_name(self.symptom),
+                lacks,
+                option,
+            }),
+        }
+    }
+
+    fn meaning(&self, kept: &[Choice], replaced: &[Choice]) -> String {
+        let words = |choices: &[Choice]| {
+            let words: Vec<&str> = choices.iter().flat_map(|choice| choice.words()).collect();
+            words.join(" ")
+        };
+        let (symptom, records) = (variant_name(self.symptom), self.records);
+        match (kept, replaced) {
+            ([], []) => format!("-for {symptom} stands for the default: {records}"),
+            (some, []) => format!("-for {symptom} stands for {}: {records}", words(some)),
+            ([], some) => format!("-for {symptom}: your options replace {}", words(some)),
+            (kept, some) => format!(
+                "-for {symptom} stands for {}; your options replace {}",
+                words(kept),
+                words(some)
+            ),
+        }
+    }
+}
+
+fn row_of(symptom: Symptom) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.symptom == symptom)
+}
+
+/// Returns the message about a symptom that does not exist: the nearest, and all. `None` for other errors.
+pub(super) fn about_unknown(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    text(ContextKind::InvalidArg).filter(|option| option.starts_with(OPTION))?;
+    let typed = text(ContextKind::InvalidValue).unwrap_or_default();
+    let nearest = match error.get(ContextKind::SuggestedValue) {
+        Some(ContextValue::String(nearest)) => format!(": did you mean {nearest}?"),
+        _ => String::new(),
+    };
+    Some(format!("-for: unknown symptom {typed:?}{nearest}{}", all()))
+}
+
+/// Returns the help of the option.
+pub(super) fn long_help() -> String {
+    let all = all();
+    format!(
+        "Choose what to record by a symptom\n\n\
+         The options that it stands for are printed; those that are given besides win. The findings that answer it come \
+         first.\n{all}"
+    )
+}
+
+/// Lists the symptoms, each on a line.
+fn all() -> String {
+    let values = Symptom::value_variants().iter();
+    let values = values.filter_map(ValueEnum::to_possible_value);
+    values.map(|value| described(&value)).collect()
+}
+
+fn described(value: &PossibleValue) -> String {
+    let help = value.get_help().map(ToString::to_string);
+    format!("\n  {:<16} {}", value.get_name(), help.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::super::arguments::{Action, Arguments};
+    use super::super::spelling;
+    use super::*;
+
+    /// Parses the options of a capture.
+    fn parsed(line: &str) -> CollectOptions {
+        let words = ["perfcollect", "collect", "x"].into_iter();
+        let words = words.chain(line.split(' ').filter(|word| !word.is_empty()));
+        let words = spelling::normalize(words.map(Into::into));
+        match Arguments::try_parse_from(words).unwrap().action {
+            Action::Collect(options) => options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn chosen(line: &str) -> Result<ChosenOptions, SymptomError> {
+        ChosenOptions::new(&parsed(line))
+    }
+
+    #[test]
+    fn each_symptom_is_the_options_that_it_names() {
+        for symptom in Symptom::value_variants() {
+            let row = row_of(*symptom).unwrap();
+            let name = variant_name(symptom);
+            let of_symptom = chosen(&format!("-for {name}")).unwrap();
+            let words: Vec<&str> = row.options.iter().flat_map(|it| it.words()).collect();
+            let typed = parsed(&words.join(" "));
+            assert_eq!(of_symptom.threadtime, typed.threadtime, "{name}");
+            assert_eq!(of_symptom.plan(), typed.events.plan(), "{name}");
+            let meaning = of_symptom.meaning.unwrap();
+            let shown = match &words[..] {
+                [] => "the default".to_owned(),
+                words => words.join(" "),
+            };
+            assert!(
+                meaning.starts_with(&format!("-for {name} stands for {shown}: ")),
+                "{meaning}"
+            );
+        }
+    }
+
+    #[test]
+    fn options_of_the_user_replace_those_of_the_symptom() {
+        let same = |line: &str, typed: &str| {
+            let chosen = chosen(line).unwrap();
+            let typed = parsed(typed);
+            assert_eq!(chosen.threadtime, typed.threadtime, "{line}");
+            assert_eq!(chosen.plan(), typed.events.plan(), "{line}");
+            chosen.meaning.unwrap()
+        };
+        let meaning = same("-for gc -gccollectonly", "-gccollectonly");
+        assert_eq!(meaning, "-for gc: your options replace -profile gc-verbose");
+        same(
+            "-for slow-requests -events threading",
+            "-threadtime -requests -events threading",
+        );
+        let meaning = same("-for hang -requests", "-threadtime -requests");
+        let expected = "-for hang stands for -threadtime; your options replace -nolttng";
+        assert_eq!(meaning, expected);
+        same("-for networking -gconly", "-threadtime -requests -gconly");
+        same(
+            "-for slow-requests -noperf",
+            "-threadtime -requests -noperf",
+        );
+        same("-for lock-contention -nolttng", "-threadtime -nolttng");
+        same("-for LEAK", "-profile gc-verbose");
+        let budget = parsed("-for hang -threadtime -budget 5").budget;
+        assert_eq!(budget, parsed("-threadtime -budget 5").budget);
+    }
+
+    #[test]
+    fn what_a_symptom_needs_is_not_excluded() {
+        for (line, lacks) in [
+            ("-for slow-requests -nolttng", ".NET events, and -nolttng"),
+            ("-for gc -nolttng", ".NET events, and -nolttng"),
+            ("-for high-cpu -noperf", "CPU samples, and -noperf"),
+            ("-for startup -gconly", "CPU samples, and -gconly"),
+            (
+                "-for hang -gccollectonly",
+                "CPU samples, and -gccollectonly",
+            ),
+        ] {
+            let error = chosen(line).unwrap_err().to_string();
+            assert!(error.contains(lacks), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_symptom_lists_all_with_the_nearest() {
+        let typed = ["perfcollect", "collect", "--for", "slow-reqests"];
+        let error = Arguments::command()
+            .try_get_matches_from(typed)
+            .unwrap_err();
+        let message = about_unknown(&error).unwrap();
+        assert!(message.contains("did you mean slow-requests?"), "{message}");
+        for symptom in Symptom::value_variants() {
+            let line = format!("\n  {:<16} ", variant_name(symptom));
+            assert!(message.contains(&line), "{message}");
+        }
+        let other = ["perfcollect", "collect", "--freq", "x"];
+        let error = Arguments::command()
+            .try_get_matches_from(other)
+            .unwrap_err();
+        assert_eq!(about_unknown(&error), None);
+    }
+}

@@ -1,0 +1,292 @@
+//! Findings of captures that are for a symptom.
+
+use clap::ValueEnum;
+
+use super::find;
+use super::tests::summary;
+use crate::output::summary::{
+    Finding, GcSummary, HeapGrowth, NetworkStep, PlaceTime, RequestCounts, RequestDirection,
+    RequestRoute, RequestSummary, RuntimeSummary, StepKind, Summary, ThreadTime, WaitSummary, Work,
+};
+use crate::output::variant_name;
+use crate::trace::{Notice, NoticeKind, ProcessMemory, Symptom};
+
+/// A process that used `cpu_ms` of ten seconds, in a capture for a symptom.
+fn of(symptom: Symptom, cpu_ms: f64, runtime: RuntimeSummary) -> Summary {
+    let mut summary = summary(cpu_ms, 1000, Work::default());
+    summary.info.system_wide = false;
+    summary.info.symptom = Some(symptom);
+    summary.runtimes.push(RuntimeSummary {
+        pid: 7,
+        program: "Shop".into(),
+        ..runtime
+    });
+    summary
+}
+
+fn first(summary: &Summary) -> Finding {
+    find(summary).into_iter().next().unwrap()
+}
+
+#[track_caller]
+fn expect(summary: &Summary, rule: &str, words: &[&str]) {
+    let found = first(summary);
+    assert_eq!(found.rule, rule, "{found:#?}");
+    for words in words {
+        assert!(found.text.contains(words), "{words}: {}", found.text);
+    }
+}
+
+fn growth(is_full: bool, first_bytes: u64, last_bytes: u64) -> RuntimeSummary {
+    RuntimeSummary {
+        gc: Some(GcSummary {
+            growth: Some(HeapGrowth {
+                is_full,
+                collections: 5,
+                first_bytes,
+                last_bytes,
+                seconds: 8.0,
+            }),
+            ..GcSummary::default()
+        }),
+        ..RuntimeSummary::default()
+    }
+}
+
+#[test]
+fn answers_precede_what_costs_more() {
+    let contended = RuntimeSummary {
+        contention: Some(WaitSummary {
+            count: 100,
+            ms: 50_000.0,
+            ..WaitSummary::default()
+        }),
+        ..RuntimeSummary::default()
+    };
+    for (symptom, expected) in [
+        (Symptom::HighCpu, ["cpu-use", "lock-contention"]),
+        (Symptom::LockContention, ["lock-contention", "cpu-use"]),
+    ] {
+        let found = find(&of(symptom, 10_000.0, contended.clone()));
+        let rules: Vec<&str> = found.iter().map(|found| &*found.rule).collect();
+        assert_eq!(rules, expected);
+    }
+}
+
+#[test]
+fn what_is_not_found_is_said_with_what_was_measured() {
+    for symptom in Symptom::value_variants() {
+        let quiet = of(*symptom, 10.0, RuntimeSummary::default());
+        let found = first(&quiet);
+        assert_eq!(found.rule, "not-found", "{symptom:?}");
+        let start = format!("nothing found for {}: ", variant_name(symptom));
+        assert!(found.text.starts_with(&start), "{}", found.text);
+        assert!(found.text.contains(" try "), "{}", found.text);
+        let mut selected = quiet.clone();
+        let notice = Notice::new(NoticeKind::Selection, "a part", "");
+        selected.quality.notices.push(notice);
+        assert_eq!(find(&selected), []);
+    }
+    let busy = of(Symptom::Hang, 10_000.0, RuntimeSummary::default());
+    expect(&busy, "not-found", &["frequent causes follow, or try -for"]);
+    assert_eq!(find(&busy)[1].rule, "cpu-use");
+}
+
+/// The user who names a symptom has it.
+#[test]
+fn thresholds_are_lower_for_the_symptom() {
+    let mut slow = of(Symptom::SlowRequests, 1500.0, RuntimeSummary::default());
+    let route = RequestRoute {
+        name: "GET /orders".into(),
+        counts: RequestCounts {
+            count: 10,
+            ..RequestCounts::default()
+        },
+        p99_ms: 100.0,
+        ..RequestRoute::default()
+    };
+    slow.runtimes[0].requests = Some(RequestSummary {
+        routes: vec![route],
+        ..RequestSummary::default()
+    });
+    expect(&slow, "slow-requests", &["requests GET /orders"]);
+    slow.info.symptom = Some(Symptom::HighCpu);
+    expect(&slow, "cpu-use", &["used 0.15 of 2 CPUs"]);
+    slow.info.symptom = None;
+    assert_eq!(find(&slow), []);
+}
+
+#[test]
+fn a_heap_that_grows_is_a_leak_only_if_asked() {
+    let mb = |mb: f64| (mb * 1e6) as u64;
+    for (is_full, first, last, is_found) in [
+        (true, mb(10.0), mb(11.1), true),
+        (true, mb(10.0), mb(10.9), false),
+        (true, mb(100.0), mb(109.0), false),
+        (false, mb(10.0), mb(19.0), true),
+        (false, mb(10.0), mb(17.0), false),
+        (true, mb(20.0), mb(10.0), false),
+    ] {
+        let heap = growth(is_full, first, last);
+        let leak = of(Symptom::MemoryLeak, 10.0, heap.clone());
+        let rule = if is_found {
+            "memory-growth"
+        } else {
+            "not-found"
+        };
+        expect(&leak, rule, &["the heap of Shop (pid 7)"]);
+        let mut other = leak.clone();
+        other.info.symptom = None;
+        assert_eq!(find(&other), []);
+    }
+    let certain = of(Symptom::MemoryLeak, 10.0, growth(true, mb(10.0), mb(90.0)));
+    let words = ["from 10.0 to 90.0 MB", "10.0 MB/s", "dotnet-gcdump"];
+    expect(&certain, "memory-growth", &words);
+}
+
+#[test]
+fn memory_beside_the_heap_is_native() {
+    let mut leak = of(
+        Symptom::MemoryLeak,
+        10.0,
+        growth(true, 10_000_000, 10_100_000),
+    );
+    leak.info.memory.push(ProcessMemory {
+        pid: 7,
+        first_kib: 100_000,
+        last_kib: 200_000,
+        max_kib: 200_000,
+    });
+    let words = [
+        "from 102.4 to 204.8 MB",
+        "10.0 to 10.1 MB: the rest is native",
+    ];
+    expect(&leak, "memory-growth", &words);
+    leak.runtimes = vec![growth(true, 10_000_000, 95_000_000)];
+    leak.runtimes[0].pid = 7;
+    let found = find(&leak);
+    let growth = found.iter().filter(|found| found.rule == "memory-growth");
+    assert_eq!(growth.count(), 1, "{found:#?}");
+    leak.runtimes.clear();
+    expect(&leak, "memory-growth", &["it is native memory"]);
+}
+
+#[test]
+fn failures_and_slow_steps_of_the_network_are_found() {
+    let route = |name: &str, p99_ms, failed| RequestRoute {
+        direction: RequestDirection::Out,
+        name: name.into(),
+        counts: RequestCounts {
+            count: 10,
+            failed,
+            ..RequestCounts::default()
+        },
+        mean_ms: p99_ms,
+        p50_ms: p99_ms,
+        p99_ms,
+        ..RequestRoute::default()
+    };
+    let network = |routes, network| RuntimeSummary {
+        requests: Some(RequestSummary {
+            routes,
+            ..RequestSummary::default()
+        }),
+        network,
+        ..RuntimeSummary::default()
+    };
+    let found = |runtime| of(Symptom::Networking, 10.0, runtime);
+    let fast = found(network(vec![route("http://a/", 99.0, 0)], vec![]));
+    expect(
+        &fast,
+        "not-found",
+        &["sent 10 requests, none failed", "99 ms"],
+    );
+    let slow = found(network(vec![route("http://a/", 100.0, 0)], vec![]));
+    expect(
+        &slow,
+        "network",
+        &["requests to http://a/ take 0.10 s at p50"],
+    );
+    let both = vec![route("http://a/", 1.0, 4), route("http://b/", 1.0, 1)];
+    let failing = found(network(both, vec![]));
+    expect(
+        &failing,
+        "network",
+        &["5 of 20 requests failed, 4 of them to http://a/"],
+    );
+    let step = NetworkStep {
+        kind: StepKind::Resolution,
+        count: 3,
+        max_ms: 100.0,
+        slowest: "db.internal".into(),
+        ..NetworkStep::default()
+    };
+    let names = found(network(vec![], vec![step]));
+    let words = ["3 name resolutions, the longest took 100 ms (db.internal)"];
+    expect(&names, "network", &words);
+}
+
+#[test]
+fn the_start_of_a_program_is_found_unless_it_is_over() {
+    let mut start = of(Symptom::Startup, 500.0, RuntimeSummary::default());
+    start.processes[0].work.jit = 400;
+    let wait = PlaceTime {
+        pid: 7,
+        reason: "socket".into(),
+        method: "Shop.Program.Connect()".into(),
+        own: true,
+        ms: 1500.0,
+        ..PlaceTime::default()
+    };
+    start.thread_time = Some(ThreadTime {
+        places: vec![wait],
+        ..ThreadTime::default()
+    });
+    let words = [
+        "Shop (pid 7) used 0.50 s of CPU time in 10.0 s: 40 % JIT compilation",
+        "longest wait: 1.50 s in Program.Connect",
+    ];
+    expect(&start, "startup", &words);
+    let old = Notice::new(NoticeKind::SymptomUnfit, "it is old", "");
+    start.quality.notices.push(old);
+    expect(&start, "not-found", &["had started long before"]);
+}
+
+#[test]
+fn threads_that_wait_for_a_cpu_do_not_hang() {
+    let mut hang = of(Symptom::Hang, 10.0, RuntimeSummary::default());
+    for (reason, rule) in [("preempted", "not-found"), ("socket", "thread-time")] {
+        let place = PlaceTime {
+            pid: 7,
+            reason: reason.into(),
+            method: "read_all".into(),
+            own: true,
+            ms: 9000.0,
+            ..PlaceTime::default()
+        };
+        hang.thread_time = Some(ThreadTime {
+            places: vec![place],
+            ..ThreadTime::default()
+        });
+        expect(&hang, rule, &[]);
+    }
+}
+
+#[test]
+fn locks_of_native_programs_are_found_by_their_time() {
+    let mut locks = of(Symptom::LockContention, 10.0, RuntimeSummary::default());
+    let place = |method: &str, ms| PlaceTime {
+        pid: 7,
+        reason: "lock".into(),
+        method: method.into(),
+        own: true,
+        ms,
+        ..PlaceTime::default()
+    };
+    locks.thread_time = Some(ThreadTime {
+        places: vec![place("push", 3000.0), place("pop", 1000.0)],
+        ..ThreadTime::default()
+    });
+    let words = ["wait for locks: 4.0 s together; 75 % of it in push"];
+    expect(&locks, "lock-contention", &words);
+}

@@ -1,0 +1,292 @@
+//! The symptom that a capture was for (`-for`): findings that answer it come first. If there is none, a
+//! finding says what was measured instead.
+
+use super::gc::allocates;
+use super::scene::{Scene, percent, process_name, shown};
+use super::thread_time;
+use crate::output::summary::{Finding, RequestDirection, TRACE};
+use crate::output::variant_name;
+use crate::trace::{NoticeKind, Symptom};
+
+/// What answers a symptom.
+struct Row {
+    symptom: Symptom,
+    /// Rules that answer it, in the order of their findings.
+    answers: &'static [&'static str],
+    /// Rules about frequent causes. They follow.
+    causes: &'static [&'static str],
+    /// Table of `report` that shows what was measured.
+    table: &'static str,
+    /// What was measured, if there is no answer.
+    measured: fn(&Scene<'_>) -> String,
+    /// Symptoms that are worth a try then.
+    next: &'static str,
+}
+
+const ROWS: [Row; 8] = [
+    Row {
+        symptom: Symptom::HighCpu,
+        answers: &["cpu-use", "throttled", "run-queue"],
+        causes: &[
+            "spinning",
+            "kernel-time",
+            "gc",
+            "jit",
+            "exceptions",
+            "page-faults",
+            "sync-over-async",
+            "debug-build",
+        ],
+        table: "processes",
+        measured: busiest,
+        next: "-for slow-requests or -for hang",
+    },
+    Row {
+        symptom: Symptom::SlowRequests,
+        answers: &["slow-requests", "stuck-requests"],
+        causes: &[
+            "deadlock",
+            "blocked-by-lock",
+            "thread-pool",
+            "lock-contention",
+            "sync-over-async",
+            "gc",
+            "throttled",
+            "run-queue",
+            "thread-time",
+            "exceptions",
+        ],
+        table: "requests",
+        measured: requests,
+        next: "-for networking or -for high-cpu",
+    },
+    Row {
+        symptom: Symptom::Hang,
+        answers: &["deadlock", "blocked-by-lock", "waiting", "thread-time"],
+        causes: &[
+            "spinning",
+            "cpu-use",
+            "thread-time",
+            "run-queue",
+            "throttled",
+        ],
+        table: "blocked",
+        measured: running,
+        next: "-for high-cpu or -for slow-requests",
+    },
+    Row {
+        symptom: Symptom::MemoryLeak,
+        answers: &["memory-growth"],
+        causes: &["gc", "page-faults"],
+        table: "gc",
+        measured: super::memory_growth::measured,
+        next: "a longer capture or -for gc",
+    },
+    Row {
+        symptom: Symptom::Gc,
+        answers: &["gc"],
+        causes: &["page-faults"],
+        table: "gc",
+        measured: collections,
+        next: "-for memory-leak or -for high-cpu",
+    },
+    Row {
+        symptom: Symptom::Networking,
+        answers: &["network"],
+        causes: &[
+            "slow-requests",
+            "stuck-requests",
+            "thread-time",
+            "exceptions",
+        ],
+        table: "requests",
+        measured: super::network::measured,
+        next: "-for slow-requests or -for hang",
+    },
+    Row {
+        symptom: Symptom::Startup,
+        answers: &["startup"],
+        causes: &[
+            "jit",
+            "thread-time",
+            "page-faults",
+            "exceptions",
+            "debug-build",
+        ],
+        table: "processes",
+        measured: not_started,
+        next: "-for high-cpu",
+    },
+    Row {
+        symptom: Symptom::LockContention,
+        answers: &["deadlock", "blocked-by-lock", "lock-contention"],
+        causes: &["spinning", "thread-pool", "sync-over-async", "thread-time"],
+        table: "contention",
+        measured: locks,
+        next: "-for slow-requests or -for high-cpu",
+    },
+];
+
+/// Moves the findings that answer the symptom of the capture to the front, if it is for one.
+pub(super) fn sort(scene: &Scene<'_>, findings: &mut Vec<Finding>) {
+    let symptom = scene.summary.info.symptom;
+    let Some(row) = ROWS.iter().find(|row| Some(row.symptom) == symptom) else {
+        return;
+    };
+    findings.sort_by_key(|finding| row.rank(finding));
+    let first = findings.first().map(|first| row.rank(first));
+    let is_answered = first.is_some_and(|rank| rank < row.answers.len());
+    if !is_answered && !lacks_events(scene) {
+        let has_causes = first == Some(row.answers.len());
+        findings.insert(0, row.not_found(scene, has_causes));
+    }
+}
+
+/// Returns whether a selection left out what a symptom may be about.
+fn lacks_events(scene: &Scene<'_>) -> bool {
+    let mut notices = scene.summary.quality.notices.iter();
+    notices.any(|notice| notice.kind == NoticeKind::Selection)
+}
+
+impl Row {
+    /// Returns the place of a finding. Threads that wait for a CPU only do not hang.
+    fn rank(&self, finding: &Finding) -> usize {
+        let rule = &*finding.rule;
+        let answer = self.answers.iter().position(|answer| *answer == rule);
+        let waits = finding.figures.get(thread_time::BLOCKED_MS);
+        let answer = answer.filter(|_| waits.is_none_or(|ms| *ms > 0.0));
+        let is_cause = self.causes.contains(&rule);
+        answer.unwrap_or(self.answers.len() + usize::from(!is_cause))
+    }
+
+    fn not_found(&self, scene: &Scene<'_>, has_causes: bool) -> Finding {
+        let causes = match has_causes {
+            true => "frequent causes follow, or ",
+            false => "",
+        };
+        let text = format!(
+            "nothing found for {}: {}; {causes}try {}",
+            variant_name(self.symptom),
+            (self.measured)(scene),
+            self.next
+        );
+        let finding = Finding::new("not-found", text).from("info.symptom");
+        finding.more(&["report", TRACE, "-kind", self.table])
+    }
+}
+
+fn busiest(scene: &Scene<'_>) -> String {
+    let most = scene.programs().max_by(|a, b| a.cpus.total_cmp(&b.cpus));
+    most.map_or_else(
+        || "no process used a CPU".to_owned(),
+        |most| format!("{} used most, {:.2} CPUs", most.name(), most.cpus),
+    )
+}
+
+fn requests(scene: &Scene<'_>) -> String {
+    let rows = scene.runtimes().filter_map(|runtime| {
+        let requests = runtime.summary.requests.as_ref()?;
+        Some((requests.incoming.count, &requests.routes))
+    });
+    let (mut count, mut slowest) = (0_u64, None);
+    for (answered, routes) in rows {
+        count = count.saturating_add(answered);
+        let incoming = routes.iter();
+        let incoming = incoming.filter(|route| route.direction == RequestDirection::In);
+        slowest = slowest
+            .into_iter()
+            .chain(incoming)
+            .max_by(|a, b| a.p99_ms.total_cmp(&b.p99_ms));
+    }
+    match slowest {
+        _ if scene.runtimes().next().is_none() => no_runtime(),
+        None => "ASP.NET Core answered no request".to_owned(),
+        Some(route) => format!(
+            "{count} requests answered, the slowest 1 % of {} in {:.0} ms or more",
+            shown(&route.name),
+            route.p99_ms
+        ),
+    }
+}
+
+/// Says that there are no events.
+pub(super) fn no_runtime() -> String {
+    "no .NET process sent events".to_owned()
+}
+
+fn running(scene: &Scene<'_>) -> String {
+    let Some(blocked) = &scene.summary.blocked else {
+        return "what threads wait for is read at the end of a capture with -pid, -n or a command"
+            .to_owned();
+    };
+    let running = blocked.processes.iter().map(|row| row.running);
+    let running = running.fold(0, u64::saturating_add);
+    match running {
+        0 => "no thread waited for a lock for long".to_owned(),
+        1 => "one thread ran at the end, and none waited for a lock for long".to_owned(),
+        some => format!("{some} threads ran at the end, and none waited for a lock for long"),
+    }
+}
+
+fn collections(scene: &Scene<'_>) -> String {
+    let rows = scene.runtimes();
+    let rows = rows.filter_map(|runtime| {
+        let gc = runtime.summary.gc.as_ref()?;
+        Some((runtime, gc))
+    });
+    let most = rows.max_by(|(_, a), (_, b)| a.paused_percent.total_cmp(&b.paused_percent));
+    match most {
+        Some((runtime, gc)) => format!(
+            "{} collections paused {} for {} of the time, at most for {:.0} ms{}",
+            gc.count,
+            runtime.name(),
+            percent(gc.paused_percent / 100.0),
+            gc.max_pause_ms,
+            allocates(runtime.summary)
+        ),
+        None if scene.runtimes().next().is_none() => no_runtime(),
+        None => "no collection ended".to_owned(),
+    }
+}
+
+fn not_started(scene: &Scene<'_>) -> String {
+    match super::startup::has_started_before(scene) {
+        true => "the process had started long before the capture".to_owned(),
+        false => "no process used enough CPU time".to_owned(),
+    }
+}
+
+fn locks(scene: &Scene<'_>) -> String {
+    let waits = scene.runtimes();
+    let waits = waits.filter_map(|runtime| {
+        let waits = runtime.summary.contention.as_ref()?;
+        let ms = waits.ms + waits.unended_ms;
+        Some((
+            runtime.name(),
+            waits.count.saturating_add(waits.unended),
+            ms,
+        ))
+    });
+    let most = waits.max_by(|(_, _, a), (_, _, b)| a.total_cmp(b));
+    let times = scene.summary.thread_time.as_ref();
+    match (most, times) {
+        (Some((name, count, ms)), _) => {
+            format!("threads of {name} waited {count} times for locks, {ms:.0} ms in all")
+        }
+        (None, Some(times)) => {
+            let locks = times.places.iter().filter(|place| place.reason == "lock");
+            let most = locks.max_by(|a, b| a.ms.total_cmp(&b.ms));
+            most.map_or_else(
+                || "no thread waited for a lock".to_owned(),
+                |place| {
+                    format!(
+                        "threads of {} waited {:.0} ms for locks",
+                        process_name(scene.program_of(place.pid), place.pid),
+                        place.ms
+                    )
+                },
+            )
+        }
+        (None, None) => "no thread waited for a lock".to_owned(),
+    }
+}
