@@ -210,8 +210,10 @@ fn memory_is_bounded() {
 
 #[test]
 fn totals_go_on_when_there_are_too_many_rows() {
-    let mut requests = Requests::default();
-    requests.rows = vec![Request::new(0, Nanos(0)); MAX_REQUESTS];
+    let mut requests = Requests {
+        rows: vec![Request::new(0, Nanos(0)); MAX_REQUESTS],
+        ..Requests::default()
+    };
     let status = |status: i32| status.to_le_bytes().to_vec();
     for step in [
         (1, 1, HOSTING, "RequestStart", A, texts(&["GET", "/a"])),
