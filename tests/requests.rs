@@ -195,7 +195,7 @@ fn a_capture_without_requests_says_so() {
         .expect_success()
         .stdout;
     assert!(
-        text.contains("a capture with -requests records them"),
+        text.contains("a capture with -requests records those that start while it runs"),
         "{text}"
     );
     assert!(

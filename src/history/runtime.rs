@@ -18,7 +18,7 @@ use super::waits::Waits;
 use super::{CpuSample, RUNTIME, is_from_runtime};
 use crate::bytes::Bytes;
 use crate::nettrace::EventMetadata;
-use crate::trace::{FunctionId, Nanos, Pid, RuntimeEvent, Trace};
+use crate::trace::{FunctionId, Nanos, NoticeKind, Pid, RuntimeEvent, Trace};
 
 /// Maximum number of processes: those with most events.
 pub(crate) const MAX_PROCESSES: usize = 100;
@@ -248,7 +248,10 @@ fn charge(trace: &Trace, histories: &mut BTreeMap<Pid, RuntimeHistory>) {
             history.requests.add_cpu_time(&sample);
         }
     }
-    for (_, history) in &mut counters {
+    // The events of a capture that was killed may go on for longer than what is left of its spool.
+    let notices = &trace.quality.notices;
+    let is_recovered = notices.iter().any(|it| it.kind == NoticeKind::Recovered);
+    for (_, history) in counters.iter_mut().filter(|_| is_recovered) {
         history.requests.set_samples_end(samples_end);
     }
     for wait in trace.blocked.iter() {

@@ -27,9 +27,8 @@ use thread_spans::ThreadSpans;
 const MAX_REQUESTS: usize = 1 << 18;
 const MAX_OPEN: usize = 1 << 14;
 const MAX_ROUTES: usize = 1 << 10;
-/// Time after the last sample in which requests may end: nothing is sampled while no thread runs, and the
-/// events stop a little later than the samples do.
-const MAX_UNSAMPLED_NS: u64 = 100_000_000;
+/// Part of the time of a request, as a divisor, that may be later than the last sample.
+const UNSAMPLED_PART: u64 = 10;
 /// Name of the requests without a name.
 const OTHERS: &str = "(others)";
 
@@ -104,8 +103,8 @@ pub(crate) struct Requests {
     /// Whether CPU time was counted, and time without a CPU.
     has_cpu_time: bool,
     has_waits: bool,
-    /// Until when samples are known.
-    samples_end: Nanos,
+    /// Until when samples are known, if events go on for longer.
+    samples_end: Option<Nanos>,
     /// Number of requests that ended and whose start is not known.
     pub(crate) unstarted: u64,
     /// Number of requests without a row: there were too many. The totals have them.
@@ -152,7 +151,7 @@ impl Requests {
 
     /// Sets until when samples are known. The CPU time of requests that end later is unknown.
     pub(super) fn set_samples_end(&mut self, end: Nanos) {
-        self.samples_end = end;
+        self.samples_end = Some(end);
     }
 
     /// Adds the CPU time of a sample.
@@ -219,7 +218,9 @@ impl Requests {
 
     /// Returns whether there are samples until a request ended, or nearly.
     pub(crate) fn has_samples(&self, request: &Request) -> bool {
-        request.end.0 <= self.samples_end.0.saturating_add(MAX_UNSAMPLED_NS)
+        let ns = request.end.0.saturating_sub(request.start.0);
+        let covers = |end: Nanos| request.end.0.saturating_sub(end.0) <= ns / UNSAMPLED_PART;
+        self.samples_end.is_none_or(covers)
     }
 
     /// Returns the name of a request.

@@ -210,8 +210,10 @@ fn memory_is_bounded() {
 
 #[test]
 fn totals_go_on_when_there_are_too_many_rows() {
-    let mut requests = Requests::default();
-    requests.rows = vec![Request::new(0, Nanos(0)); MAX_REQUESTS];
+    let mut requests = Requests {
+        rows: vec![Request::new(0, Nanos(0)); MAX_REQUESTS],
+        ..Requests::default()
+    };
     let status = |status: i32| status.to_le_bytes().to_vec();
     for step in [
         (1, 1, HOSTING, "RequestStart", A, texts(&["GET", "/a"])),
@@ -236,12 +238,13 @@ fn totals_go_on_when_there_are_too_many_rows() {
 #[test]
 fn cpu_time_is_unknown_after_the_last_sample() {
     let mut requests = requests(vec![
-        (10, 1, HOSTING, "RequestStart", A, texts(&["GET", "/a"])),
-        (20, 1, TASKS, "SetActivityId", A, NONE.to_vec()),
-        (500_000, 1, HOSTING, "RequestStop", A, vec![]),
+        (100, 1, HOSTING, "RequestStart", A, texts(&["GET", "/a"])),
+        (120, 1, TASKS, "SetActivityId", A, NONE.to_vec()),
+        (200, 1, HOSTING, "RequestStop", A, vec![]),
     ]);
-    for (samples_end, cpu_ns) in [(399_999_999, None), (400_000_000, Some(0))] {
-        requests.set_samples_end(Nanos(samples_end));
+    assert_eq!(requests.cpu_ns(&requests.rows[0]), Some(0));
+    for (samples_end, cpu_ns) in [(189, None), (190, Some(0)), (300, Some(0))] {
+        requests.set_samples_end(Nanos(samples_end * 1000));
         assert_eq!(requests.cpu_ns(&requests.rows[0]), cpu_ns);
     }
 }
