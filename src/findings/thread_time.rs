@@ -59,7 +59,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let cost: f64 = places
             .iter()
             .filter(|place| !is_harmless(place))
-            .map(|place| waiting(place))
+            .map(waiting)
             .sum();
         places.retain(|place| waiting(place) >= MIN_WAITING);
         if places.is_empty() || !cost.is_finite() {
@@ -70,7 +70,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let named: Vec<String> = places
             .iter()
             .take(MAX_NAMED)
-            .map(|place| described(place))
+            .map(described)
             .collect();
         let mut rows = scene.summary.processes.iter();
         let row = rows.find(|row| row.pid == pid);

@@ -101,7 +101,7 @@ impl WatchedThread {
     /// to matter.
     pub(super) fn cpu_wait(&self, now: ThreadCounters) -> Option<CpuWait> {
         let ns = now.waited_ns.saturating_sub(self.counters.waited_ns);
-        (ns >= MIN_WAITED_NS).then(|| CpuWait {
+        (ns >= MIN_WAITED_NS).then_some(CpuWait {
             ns,
             last: self.last,
             before: self.last_wait,
