@@ -98,7 +98,7 @@ pub fn run(
     request.target.check()?;
     let mut session = PerfSession::open(&request.sampling, request.target.scope())?;
     let header = header(request, &session);
-    let weight = Weight::new(session.clock(), &header.info);
+    let weight = Weight::new(&session, &header.info);
     let choice = match (&request.target, &events) {
         (Target::SystemWide, Some(events)) if events.is_chosen || !request.samples => {
             SessionChoice::All
@@ -219,7 +219,7 @@ pub fn run(
             break End::Events(why);
         }
         let stored = Stored {
-            samples,
+            samples: samples + engine.fault_samples(),
             received: events.received,
             files: bytes + events.stored,
         };

@@ -156,6 +156,17 @@ pub(super) struct CollectOptions {
     /// Also follow where threads spend the time without a CPU: locks, sockets, files, sleep, ...
     #[arg(long, aliases = ["offcpu", "off-cpu", "wall"])]
     pub(super) threadtime: bool,
+    /// Also sample page faults: which code touches memory for the first time
+    ///
+    /// At most -freq samples a second on each CPU, each with the number of faults that it stands for: report -kind faults.
+    /// Needs no privilege.
+    #[arg(
+        hide_short_help = true,
+        long,
+        aliases = ["page-faults", "pagefaults"],
+        conflicts_with_all = ["noperf", "gccollectonly", "gconly", "gcwithheap"]
+    )]
+    pub(super) faults: bool,
     /// Count page faults, context switches and moves between CPUs
     #[arg(hide_short_help = true, long)]
     pub(super) system: bool,

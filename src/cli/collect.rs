@@ -153,8 +153,10 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         let why = why_no_samples(&capture, &request);
         // The settings of the runtime are always there, so only requested providers count.
         let has_events = providers.iter().any(|name| capture.events.has_any_of(name));
-        let has_waits = snapshot.is_some() || !capture.raw_trace.blocked.is_empty();
-        if !has_events && !has_waits {
+        let raw_trace = &capture.raw_trace;
+        let has_waits = snapshot.is_some() || !raw_trace.blocked.is_empty();
+        let has_faults = !raw_trace.faults.is_empty();
+        if !has_events && !has_waits && !has_faults {
             let _ = working.remove();
             return Err(match request.samples {
                 true => CollectError::NoSamples(why),
@@ -164,6 +166,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         if request.samples {
             let what = match has_events {
                 true => format!("there are no samples, only events: {why}"),
+                false if !has_waits => "there are no samples, only page faults".into(),
                 false => "there are no samples, only what the threads waited for".into(),
             };
             capture
@@ -209,6 +212,9 @@ fn request(
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut sampling = SamplingRequest::new(options.freq, options.callgraph, cpus);
+    if options.faults {
+        sampling = sampling.with_faults(cpus);
+    }
     if options.hwevents {
         sampling.clock = Clock::Cycles;
     }

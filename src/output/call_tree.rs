@@ -86,20 +86,23 @@ struct StackSamples {
 
 /// What call trees count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Measure {
+pub(crate) enum Measure {
     /// Samples.
     #[default]
     Samples,
     /// Microseconds without a CPU.
     BlockedTime,
+    /// Page faults.
+    Faults,
 }
 
 impl Measure {
     /// Returns the samples of a trace that count.
-    fn samples(self, trace: &Trace) -> &Samples {
+    pub(super) fn samples(self, trace: &Trace) -> &Samples {
         match self {
             Self::Samples => &trace.samples,
             Self::BlockedTime => &trace.blocked,
+            Self::Faults => &trace.faults,
         }
     }
 
@@ -107,7 +110,10 @@ impl Measure {
     pub(super) fn total(self, trace: &Trace) -> u64 {
         match self {
             Self::Samples => trace.samples.len() as u64,
-            Self::BlockedTime => trace.blocked.iter().map(|wait| self.of(&wait)).sum(),
+            Self::BlockedTime | Self::Faults => {
+                let counts = self.samples(trace).iter().map(|sample| self.of(&sample));
+                counts.fold(0, u64::saturating_add)
+            }
         }
     }
 
@@ -115,6 +121,7 @@ impl Measure {
         match self {
             Self::Samples => 1,
             Self::BlockedTime => sample.weight.0 / 1000,
+            Self::Faults => sample.weight.0,
         }
     }
 }

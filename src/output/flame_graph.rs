@@ -71,17 +71,18 @@ pub fn write(trace: &Trace, names: NameStyle, name: &str, out: &mut impl Write) 
     write_trees(&CallTrees::new(trace, names, false), trace, name, out)
 }
 
-/// Writes the flame graph of the time that threads spent without a CPU.
+/// Writes the flame graph of something else than samples.
 ///
 /// # Errors
 /// Returns errors of `out`.
-pub(super) fn write_blocked(
+pub(super) fn write_measured(
     trace: &Trace,
     names: NameStyle,
+    measure: Measure,
     name: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let trees = CallTrees::measured(trace, names, false, Measure::BlockedTime);
+    let trees = CallTrees::measured(trace, names, false, measure);
     write_trees(&trees, trace, name, out)
 }
 
@@ -91,7 +92,6 @@ pub(super) fn write_trees(
     name: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let is_blocked = trees.measure() == Measure::BlockedTime;
     let total = trees.measure().total(trace);
     let min_total = (total as f64 * MIN_WIDTH_PERCENT / 100.0).ceil() as u64;
     let mut stacks = Stacks::default();
@@ -128,8 +128,13 @@ pub(super) fn write_trees(
     let mut options = Options::default();
     options.title = sanitize::folded(name);
     options.subtitle = Some(sanitize::folded(&subtitle(trace, trees.measure(), depth)));
-    if is_blocked {
-        "µs".clone_into(&mut options.count_name);
+    let unit = match trees.measure() {
+        Measure::Samples => None,
+        Measure::BlockedTime => Some("µs"),
+        Measure::Faults => Some("faults"),
+    };
+    if let Some(unit) = unit {
+        unit.clone_into(&mut options.count_name);
     }
     options.bgcolors = Some(BackgroundColor::Flat(BACKGROUND));
     options.direction = Direction::Inverted;
@@ -151,7 +156,7 @@ pub(super) fn write_trees(
     out.write_all(with_room(head).as_bytes())?;
     write!(out, "{FRAMES} y=\"{LEGEND_HEIGHT}\"")?;
     out.write_all(frames.strip_suffix(END).unwrap_or(frames).as_bytes())?;
-    write_legend(is_blocked, out)?;
+    write_legend(trees.measure() == Measure::BlockedTime, out)?;
     out.write_all(END.as_bytes())
 }
 
@@ -227,6 +232,7 @@ fn subtitle(trace: &Trace, measure: Measure, depth: usize) -> String {
     let what = match measure {
         Measure::Samples => format!("{total} samples of {}", info.event),
         Measure::BlockedTime => format!("{:.1} s without a CPU", total as f64 / 1e6),
+        Measure::Faults => format!("{total} page faults"),
     };
     format!("{warning}{}: {what} in {seconds:.1} s{cut}", info.target)
 }

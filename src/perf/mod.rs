@@ -16,6 +16,8 @@ mod event;
 #[cfg(test)]
 mod fake_event;
 mod fallbacks;
+mod fault_events;
+mod fault_period;
 mod granted;
 mod layout;
 mod merge;

@@ -165,6 +165,9 @@ impl Selection {
             Some(selected)
         });
         let samples: Samples = samples.collect();
+        let faults = trace.faults.iter();
+        let faults = faults.filter(|sample| times.contains(&sample.time));
+        let faults: Samples = faults.filter_map(&mut select).collect();
         let within = trace.blocked.iter().filter_map(|wait| within(wait, &times));
         let blocked: Samples = within.filter_map(select).collect();
         let rows = rows.finish();
@@ -173,6 +176,7 @@ impl Selection {
         }
         trace.samples = samples;
         trace.blocked = blocked;
+        trace.faults = faults;
         rows.apply(trace);
         // Which of them have doubtful callers is unknown.
         trace.quality.stacks = quality;

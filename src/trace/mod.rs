@@ -272,6 +272,8 @@ pub struct Trace {
     /// Times for which threads waited, in order of their ends: a sample has the end, the length as its
     /// weight, and the stack with [`Blocked`] as its leaf.
     pub blocked: Samples,
+    /// Samples of page faults in order of time: the weight of each is the number of faults that it stands for.
+    pub faults: Samples,
     /// The leaves of these stacks.
     pub places: FxHashMap<FrameId, Blocked>,
     /// One row per ELF file with code in a stack.

@@ -49,6 +49,7 @@ pub struct Recorder<W> {
     interned: Interned,
     files: SampledFiles,
     samples: u64,
+    fault_samples: u64,
     spool: SpoolWriter<W>,
 }
 
@@ -157,6 +158,7 @@ impl<W: Write> Recorder<W> {
             interned: Interned::default(),
             files: SampledFiles::default(),
             samples: 0,
+            fault_samples: 0,
             spool: SpoolWriter::new(spool, header),
         }
     }
@@ -270,6 +272,12 @@ impl<W: Write> Recorder<W> {
         self.samples
     }
 
+    /// Returns the number of samples of page faults so far.
+    #[must_use]
+    pub fn fault_samples(&self) -> u64 {
+        self.fault_samples
+    }
+
     /// Returns the size of the spool so far, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -346,6 +354,14 @@ impl<W: Write, S: RowSource> SampleWriter<'_, W, S> {
     /// These times must be in the order of their ends.
     pub fn push_blocked(&mut self, wait: Sample) {
         self.recorder.spool.put(&SpoolRow::Blocked(wait));
+    }
+
+    /// Writes a sample of page faults, whose weight is their number.
+    ///
+    /// These samples must be in order of time.
+    pub fn push_faults(&mut self, sample: Sample) {
+        self.recorder.spool.put(&SpoolRow::Faults(sample));
+        self.recorder.fault_samples += 1;
     }
 
     /// Writes a sample.

@@ -7,6 +7,7 @@ mod code_rows;
 mod counters;
 mod diff;
 pub mod events;
+mod faults;
 pub(crate) mod fitted;
 mod method;
 pub mod more;

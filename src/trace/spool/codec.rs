@@ -37,6 +37,7 @@ pub(super) struct Codec {
     last_address: u64,
     last: Sample,
     last_blocked: Sample,
+    last_faults: Sample,
 }
 
 impl Codec {
@@ -159,6 +160,9 @@ impl Codec {
             SpoolRow::Sample(sample) => sample::encode(sample::SAMPLE, &self.last, sample, out),
             SpoolRow::Blocked(wait) => {
                 sample::encode(sample::BLOCKED, &self.last_blocked, wait, out);
+            }
+            SpoolRow::Faults(faults) => {
+                sample::encode(sample::FAULTS, &self.last_faults, faults, out);
             }
         }
         self.follow(row);
@@ -284,6 +288,9 @@ impl Codec {
             kind if sample::is_kind(sample::BLOCKED, kind) => {
                 SpoolRow::Blocked(self.decode_sample(&self.last_blocked, kind, input)?)
             }
+            kind if sample::is_kind(sample::FAULTS, kind) => {
+                SpoolRow::Faults(self.decode_sample(&self.last_faults, kind, input)?)
+            }
             kind => return Err(RowError::Kind(kind)),
         };
         self.follow(&row);
@@ -357,6 +364,7 @@ impl Codec {
             SpoolRow::Node(..) => self.nodes.end += 1,
             SpoolRow::Sample(sample) => self.last = *sample,
             SpoolRow::Blocked(wait) => self.last_blocked = *wait,
+            SpoolRow::Faults(faults) => self.last_faults = *faults,
             SpoolRow::Forget => {
                 self.frames.start = self.frames.end;
                 self.nodes.start = self.nodes.end;

@@ -58,6 +58,8 @@ pub struct RawTrace {
     pub samples: Samples,
     /// Times for which threads waited, in order of their ends.
     pub blocked: Samples,
+    /// Samples of page faults in order of time, with the number of faults as their weight.
+    pub faults: Samples,
     /// Completeness of the stacks.
     pub quality: StackQuality,
     /// Code with doubtful callers.
@@ -136,6 +138,7 @@ impl RawTrace {
             stacks: StackTable::default(),
             samples,
             blocked: Samples::default(),
+            faults: Samples::default(),
             quality: StackQuality::default(),
             doubtful: Vec::new(),
             losses: Losses::default(),
@@ -204,6 +207,7 @@ impl Reader {
             stacks,
             samples,
             blocked,
+            faults,
             processes,
             threads,
             files,
@@ -277,6 +281,11 @@ impl Reader {
                 *end = wait.time.max(*end);
                 wait.stack = self.id_remap.stack_of(wait.stack);
                 blocked.push(wait);
+            }
+            SpoolRow::Faults(mut sample) => {
+                *end = sample.time.max(*end);
+                sample.stack = self.id_remap.stack_of(sample.stack);
+                faults.push(sample);
             }
             SpoolRow::Sample(mut sample) => {
                 *end = sample.time.max(*end);
