@@ -516,6 +516,11 @@ impl<'a, W: Write> Engine<'a, W> {
         has_runtime(&self.walker.machine, pid)
     }
 
+    /// Returns whether a process belongs to the target.
+    pub(super) fn includes(&self, pid: Pid) -> bool {
+        pid.0 > 0 && self.filter.includes(pid)
+    }
+
     /// Returns the current threads of the target.
     pub(super) fn threads(&self) -> Vec<Tid> {
         machine::threads(self.processes())

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use perfcollect_symbols::symbolizer::Symbolizer;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::block_io::BlockIoCapture;
 use super::command::Command;
 use super::counting::Counting;
 use super::cpu_waits::CpuWaits;
@@ -52,6 +53,8 @@ pub struct CaptureRequest {
     pub off_cpu: Option<f64>,
     /// Events of the CPU and the kernel to count.
     pub counters: Vec<CounterEvent>,
+    /// Whether to follow the requests to block devices.
+    pub block_io: bool,
     /// Limit on the size of its files and of the trace.
     pub disk: DiskBudget,
     /// Searches debug files for unwind information.
@@ -126,6 +129,9 @@ pub fn run(
     }
     let cpus = session.cpu_ids();
     let mut counting = Counting::start(&request.target, &request.counters, &cpus);
+    let mut notices = Vec::new();
+    let block_io = request.block_io.then(|| BlockIoCapture::start(&cpus));
+    let mut block_io = block_io.and_then(|started| started.map_err(|why| notices.push(why)).ok());
     if request.samples {
         session.start_sampling()?;
     }
@@ -145,7 +151,6 @@ pub fn run(
         }
         _ => None,
     };
-    let mut notices = Vec::new();
     let mut off_cpu = None;
     if let Some(share) = request.off_cpu {
         let named = !matches!(request.target, Target::SystemWide);
@@ -184,6 +189,9 @@ pub fn run(
         engine.tick(flush_limit, session.malformed(), session.late());
         session.adapt_copies(engine.take_deepest());
         waits.follow(|| engine.processes());
+        if let Some(block_io) = &mut block_io {
+            block_io.follow(flush_limit, |pid| engine.includes(pid));
+        }
         if let Some(off_cpu) = &mut off_cpu {
             off_cpu.follow(engine.processes());
             off_cpu.ticks(flush_limit, |tick| engine.look(tick));
@@ -236,6 +244,7 @@ pub fn run(
     let _ = session.stop();
     let lacks_hardware = counting.lacks_hardware();
     let (counters, counting) = counting.end();
+    block_io.iter().for_each(BlockIoCapture::stop);
     engine.end_recording();
     let ended = perf::now();
     let pressure = waits.end(&engine.processes());
@@ -254,6 +263,7 @@ pub fn run(
     };
     notices.extend(lacks_threads);
     session.drain_all(|time, record| engine.record(time, &record));
+    let block_io = block_io.map(|block_io| block_io.finish(|pid| engine.includes(pid)));
     if let Some(off_cpu) = off_cpu {
         notices.extend(off_cpu.finish(|tick| engine.look(tick)));
     }
@@ -285,6 +295,7 @@ pub fn run(
         collector_peak_kib: usage::peak_memory_kib(),
         cpu_pressure: Some(pressure),
         counters,
+        block_io,
         ..header.info
     };
     let (spooled, machine) = engine.finish(ended);
@@ -349,6 +360,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
             counts_time: None,
             cpu_pressure: None,
             counters: None,
+            block_io: None,
         },
         collector: std::process::id() as i32,
         boot_id: machine::boot_id(),

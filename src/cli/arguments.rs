@@ -167,6 +167,11 @@ pub(super) struct CollectOptions {
         conflicts_with_all = ["noperf", "gccollectonly", "gconly", "gcwithheap"]
     )]
     pub(super) faults: bool,
+    /// Also follow requests to disks: how many, how large, how long; needs root
+    ///
+    /// By device and by the process that issues them, with the median and the 99th percentile of their times: report -kind io.
+    #[arg(hide_short_help = true, long, aliases = ["blockio", "block-io", "diskio"])]
+    pub(super) io: bool,
     /// Count page faults, context switches and moves between CPUs
     #[arg(hide_short_help = true, long)]
     pub(super) system: bool,

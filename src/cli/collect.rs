@@ -155,8 +155,10 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         let has_events = providers.iter().any(|name| capture.events.has_any_of(name));
         let raw_trace = &capture.raw_trace;
         let has_waits = snapshot.is_some() || !raw_trace.blocked.is_empty();
-        let has_faults = !raw_trace.faults.is_empty();
-        if !has_events && !has_waits && !has_faults {
+        let block_io = capture.info.block_io.as_ref();
+        let has_io = block_io.is_some_and(|block_io| !block_io.rows.is_empty());
+        let has_others = has_io || !raw_trace.faults.is_empty();
+        if !has_events && !has_waits && !has_others {
             let _ = working.remove();
             return Err(match request.samples {
                 true => CollectError::NoSamples(why),
@@ -166,7 +168,9 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         if request.samples {
             let what = match has_events {
                 true => format!("there are no samples, only events: {why}"),
-                false if !has_waits => "there are no samples, only page faults".into(),
+                false if !has_waits => {
+                    "there are no samples, only page faults or requests to disks".into()
+                }
                 false => "there are no samples, only what the threads waited for".into(),
             };
             capture
@@ -232,6 +236,7 @@ fn request(
         threads: plan.samples && !options.summary_only,
         off_cpu: options.threadtime.then_some(OFF_CPU_SHARE),
         counters: hardware.chain(system.into_iter().flatten()).collect(),
+        block_io: options.io,
         disk,
         symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),
         limit: options.collectsec,

@@ -37,6 +37,7 @@ mod scheduler_clock;
 mod system_call;
 mod tasks;
 mod thread_state;
+mod tracefs;
 
 pub use capabilities::drop_capabilities;
 pub use content::Content;
@@ -63,6 +64,7 @@ pub use sched_stat::{ThreadCounters, ThreadTimes};
 pub use scheduler_clock::SchedulerClock;
 pub use system_call::{Resource, SystemCall};
 pub use thread_state::{Blocked, NotBlocked, SchedulerState, kernel_function, time_slices};
+pub use tracefs::tracepoint_format;
 
 /// Limit on the processes that are counted as unreadable.
 const MAX_WITHOUT_DESCRIPTORS: usize = 1 << 16;

@@ -188,6 +188,9 @@ impl Selection {
         if let Some(counters) = &mut trace.info.counters {
             counters.keep(|pid| pids.contains(&pid));
         }
+        if let Some(block_io) = &mut trace.info.block_io {
+            block_io.keep(|pid| pids.contains(&pid));
+        }
         self.describe(&mut trace.info, &times);
     }
 
@@ -206,6 +209,7 @@ impl Selection {
             // They are of the whole capture.
             info.cpu_pressure = None;
             info.counters = None;
+            info.block_io = None;
         }
         let process = self.process.iter().map(|name| format!("process {name}"));
         let thread = self.thread.iter().map(|name| format!("thread {name}"));

@@ -1,5 +1,6 @@
 //! The finished trace: output of every input path, input of every writer.
 
+mod block_io;
 mod blocked;
 mod callers;
 mod code_address;
@@ -22,6 +23,8 @@ mod stack;
 mod throttle;
 
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
+pub(crate) use block_io::MAX_IO_ROWS;
+pub use block_io::{BlockIo, BlockIoRow};
 pub use blocked::{Blocked, BlockedOn};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
@@ -223,6 +226,9 @@ pub struct CaptureInfo {
     /// Counted events; `None` if none were requested, or perfcollect was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
+    /// Requests to block devices; `None` if they were not followed, or perfcollect was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_io: Option<BlockIo>,
 }
 
 impl CaptureInfo {

@@ -1,6 +1,7 @@
 //! `perfcollect view`: the content of a trace as plain text.
 
 pub mod archive;
+mod block_io;
 mod blocked;
 mod call_tree;
 mod code_rows;

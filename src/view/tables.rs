@@ -8,7 +8,8 @@ use clap::ValueEnum;
 use super::call_tree::TreeRow;
 use super::table::{Cell, Table, TableFormat};
 use super::{
-    OpenTrace, Rows, ViewError, code_rows, counters, faults, report, roles, runtime_tables,
+    OpenTrace, Rows, ViewError, block_io, code_rows, counters, faults, report, roles,
+    runtime_tables,
 };
 use crate::output::sanitize::json_text;
 use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
@@ -69,6 +70,9 @@ pub enum ReportKind {
     /// Functions by their page faults; a capture with -faults samples them.
     #[value(alias = "page-faults", alias = "pagefaults")]
     Faults,
+    /// Requests to disks by device and process; a capture with -io follows them.
+    #[value(alias = "blockio", alias = "block-io", alias = "disk")]
+    Io,
     /// Modules by the CPU time of their own code.
     Modules,
     /// System calls.
@@ -180,6 +184,7 @@ fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
             Some(faults) => (faults.method_count, faults.methods.len()),
             None => return Some(NO_FAULTS.to_owned()),
         },
+        ReportKind::Io => return block_io::omitted(summary),
         ReportKind::Modules => return shares_omitted(&shares.modules),
         ReportKind::Syscalls => return shares_omitted(&shares.syscalls),
         ReportKind::Threads if !full => return shares_omitted(&shares.threads),
@@ -318,6 +323,7 @@ fn table(
         ReportKind::ThreadTime if full => thread_times(summary),
         ReportKind::ThreadTime => places(summary),
         ReportKind::Faults => faults::table(summary),
+        ReportKind::Io => block_io::table(summary),
         ReportKind::Modules => parts("modules", summary, &shares.modules),
         ReportKind::Syscalls => parts("syscalls", summary, &shares.syscalls),
         ReportKind::Gc => runtime_tables::gc(summary),

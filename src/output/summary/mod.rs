@@ -54,7 +54,7 @@ use super::own_code::OwnCode;
 use super::sanitize;
 use super::time_zero::TimeZero;
 use crate::history::MAX_PROCESSES;
-use crate::trace::{CaptureInfo, Counters, ProcessId, Quality, Trace};
+use crate::trace::{BlockIo, CaptureInfo, Counters, ProcessId, Quality, Trace};
 use methods::Methods;
 use shares::ShareCounts;
 
@@ -143,7 +143,8 @@ impl Summary {
             && (!self.quality.events.is_empty()
                 || self.blocked.is_some()
                 || self.thread_time.is_some()
-                || self.faults.is_some())
+                || self.faults.is_some()
+                || self.info.block_io.is_some())
     }
 
     /// Returns the CPUs that were used on average, if samples count time.
@@ -170,6 +171,7 @@ impl Summary {
             pressure.processes.truncate(MAX_WAITING);
         }
         self.info.counters.iter_mut().for_each(Counters::truncate);
+        self.info.block_io.iter_mut().for_each(BlockIo::truncate);
         self.blocked.iter_mut().for_each(BlockedSummary::truncate);
         self.thread_time.iter_mut().for_each(ThreadTime::truncate);
         self.faults.iter_mut().for_each(FaultSummary::truncate);
