@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::output::archive::{FOLDED, FOLDER_SUFFIX, SUMMARY, THREADS};
+use crate::output::archive::{FOLDER_SUFFIX, SUMMARY, THREADS};
 use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
 use crate::regular_file;
@@ -149,12 +149,21 @@ impl TraceArchive {
         Ok(unpacked.take(limit + 1))
     }
 
-    /// Opens the folded stacks. Returns their limit, too.
-    pub(crate) fn folded(&self) -> Result<(impl Read + use<'_>, u64), TraceArchiveError> {
-        let found = self.zip.entry(&format!("{}/{FOLDED}", self.directory));
+    /// Returns whether there is an entry.
+    pub(crate) fn has(&self, entry: &str) -> bool {
+        let path = format!("{}/{entry}", self.directory);
+        self.zip.entry(&path).is_some()
+    }
+
+    /// Opens an entry with folded stacks. Returns their limit, too.
+    pub(crate) fn folded(
+        &self,
+        entry: &'static str,
+    ) -> Result<(impl Read + use<'_>, u64), TraceArchiveError> {
+        let found = self.zip.entry(&format!("{}/{entry}", self.directory));
         let packed = found.map_or(0, |entry| self.zip.packed_size(entry));
         let limit = plausible_bytes(packed, MAX_FOLDED_BYTES);
-        Ok((self.entry(FOLDED, limit)?, limit))
+        Ok((self.entry(entry, limit)?, limit))
     }
 
     /// Reads the JSON of the threads when the capture ended, if the trace has it.

@@ -171,9 +171,12 @@ impl<'a, W: Write> Engine<'a, W> {
     /// Processes a record. Returns [`ControlFlow::Break`] if it shall wait, and all that follow.
     pub(super) fn record_or_wait(&mut self, time: Nanos, record: &Record<'_>) -> ControlFlow<()> {
         match record {
-            Record::Sample(sample) => {
+            Record::Sample(sample) | Record::Faults(sample) => {
                 if sample.pid.0 > 0 && self.filter.includes(sample.pid) {
-                    self.sample(sample)?;
+                    match record {
+                        Record::Faults(_) => self.faults(sample)?,
+                        _ => self.sample(sample)?,
+                    }
                 }
                 self.losses.samples_seen += 1;
                 if sample.pid.0 <= 0 {
@@ -229,7 +232,36 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
-    fn sample(&mut self, sample: &SampleRecord<'_>) -> ControlFlow<()> {
+    fn sample(&mut self, record: &SampleRecord<'_>) -> ControlFlow<()> {
+        let sample = self.walked(record, true)?;
+        let sample = Sample {
+            weight: self.weight.weigh(record),
+            ..sample
+        };
+        if let Some(starts) = self.events.starts() {
+            let machine = &self.walker.machine;
+            starts.sampled(record.pid, record.time, sample.weight, || {
+                has_runtime(machine, record.pid)
+            });
+        }
+        self.recorder.sample_writer(&mut self.walker).push(sample);
+        ControlFlow::Continue(())
+    }
+
+    fn faults(&mut self, record: &SampleRecord<'_>) -> ControlFlow<()> {
+        let sample = self.walked(record, false)?;
+        let sample = Sample {
+            weight: Nanos(record.period),
+            ..sample
+        };
+        let mut writer = self.recorder.sample_writer(&mut self.walker);
+        writer.push_faults(sample);
+        ControlFlow::Continue(())
+    }
+
+    /// Returns the sample of a record, with its stack and without its weight. `is_of_cpu`: the thread ran, for
+    /// its weight.
+    fn walked(&mut self, sample: &SampleRecord<'_>, is_of_cpu: bool) -> ControlFlow<(), Sample> {
         // The kernel has no ids any more (-1) for a thread that is being reaped. The process id
         // replaces them, as no reader of the trace accepts a negative id.
         let tid = if sample.tid.0 < 0 {
@@ -251,11 +283,11 @@ impl<'a, W: Write> Engine<'a, W> {
                 // Callers that were not recorded are missing from all stacks, so one notice reports
                 // them.
                 let truncation = walked.cut.filter(|_| self.callers == Callers::All);
-                if let Some(doubt) = walked.doubt {
+                if let Some(doubt) = walked.doubt.filter(|_| is_of_cpu) {
                     let (doubts, machine) = (&mut self.losses.doubts, &self.walker.machine);
                     self.doubtful.count(doubts, doubt, sample.pid, machine);
                 }
-                if self.timeline.follows(tid) {
+                if is_of_cpu && self.timeline.follows(tid) {
                     let last = Place {
                         leaf: Blocked::Preempted,
                         stack_hash: 0,
@@ -267,25 +299,16 @@ impl<'a, W: Write> Engine<'a, W> {
                 self.stack(thread, truncation)
             }
         };
-        let weight = self.weight.weigh(sample);
-        if let Some(starts) = self.events.starts() {
-            let machine = &self.walker.machine;
-            starts.sampled(sample.pid, sample.time, weight, || {
-                has_runtime(machine, sample.pid)
-            });
-        }
-        let mut writer = self.recorder.sample_writer(&mut self.walker);
-        writer.push(Sample {
-            time: sample.time,
-            weight,
-            thread,
-            cpu: sample.cpu,
-            stack,
-        });
         if self.patience.is_waiting() {
             self.patience.end(Instant::now());
         }
-        ControlFlow::Continue(())
+        ControlFlow::Continue(Sample {
+            time: sample.time,
+            weight: Nanos(0),
+            thread,
+            cpu: sample.cpu,
+            stack,
+        })
     }
 
     /// Walks the stack of a sample into `leaf_first`.
@@ -503,6 +526,11 @@ impl<'a, W: Write> Engine<'a, W> {
         has_runtime(&self.walker.machine, pid)
     }
 
+    /// Returns whether a process belongs to the target.
+    pub(super) fn includes(&self, pid: Pid) -> bool {
+        pid.0 > 0 && self.filter.includes(pid)
+    }
+
     /// Returns the current threads of the target.
     pub(super) fn threads(&self) -> Vec<Tid> {
         machine::threads(self.processes())
@@ -542,6 +570,11 @@ impl<'a, W: Write> Engine<'a, W> {
 
     pub(super) fn waits(&self) -> u64 {
         self.recorder.waits()
+    }
+
+    /// Returns the number of samples of page faults.
+    pub(super) fn fault_samples(&self) -> u64 {
+        self.recorder.fault_samples()
     }
 
     pub(super) fn bytes(&self) -> u64 {

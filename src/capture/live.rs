@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use perfcollect_symbols::symbolizer::Symbolizer;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::block_io::BlockIoCapture;
 use super::command::Command;
 use super::counting::Counting;
 use super::cpu_waits::CpuWaits;
@@ -55,6 +56,8 @@ pub struct CaptureRequest {
     pub off_cpu: Option<f64>,
     /// Events of the CPU and the kernel to count.
     pub counters: Vec<CounterEvent>,
+    /// Whether to follow the requests to block devices.
+    pub block_io: bool,
     /// Limit on the size of its files and of the trace.
     pub disk: DiskBudget,
     /// Searches debug files for unwind information.
@@ -101,7 +104,7 @@ pub fn run(
     request.target.check()?;
     let mut session = PerfSession::open(&request.sampling, request.target.scope())?;
     let header = header(request, &session);
-    let weight = Weight::new(session.clock(), &header.info);
+    let weight = Weight::new(&session, &header.info);
     let choice = match (&request.target, &events) {
         (Target::SystemWide, Some(events)) if events.is_chosen || !request.samples => {
             SessionChoice::All
@@ -129,6 +132,9 @@ pub fn run(
     }
     let cpus = session.cpu_ids();
     let mut counting = Counting::start(&request.target, &request.counters, &cpus);
+    let mut notices = Vec::new();
+    let block_io = request.block_io.then(|| BlockIoCapture::start(&cpus));
+    let mut block_io = block_io.and_then(|started| started.map_err(|why| notices.push(why)).ok());
     if request.samples {
         session.start_sampling()?;
     }
@@ -149,7 +155,6 @@ pub fn run(
         }
         _ => None,
     };
-    let mut notices = Vec::new();
     let mut off_cpu = None;
     if let Some(share) = request.off_cpu {
         let named = !matches!(request.target, Target::SystemWide);
@@ -189,6 +194,9 @@ pub fn run(
         session.adapt_copies(engine.take_deepest());
         waits.follow(|| engine.processes());
         memory.follow(|| engine.processes());
+        if let Some(block_io) = &mut block_io {
+            block_io.follow(flush_limit, |pid| engine.includes(pid));
+        }
         if let Some(off_cpu) = &mut off_cpu {
             off_cpu.follow(engine.processes());
             off_cpu.ticks(flush_limit, |tick| engine.look(tick));
@@ -224,7 +232,7 @@ pub fn run(
             break End::Events(why);
         }
         let stored = Stored {
-            samples,
+            samples: samples + engine.fault_samples(),
             waits: engine.waits(),
             received: events.received,
             files: bytes + events.stored,
@@ -242,6 +250,7 @@ pub fn run(
     let _ = session.stop();
     let lacks_hardware = counting.lacks_hardware();
     let (counters, counting) = counting.end();
+    block_io.iter().for_each(BlockIoCapture::stop);
     engine.end_recording();
     let ended = perf::now();
     let pressure = waits.end(&engine.processes());
@@ -261,6 +270,7 @@ pub fn run(
     };
     notices.extend(lacks_threads);
     session.drain_all(|time, record| engine.record(time, &record));
+    let block_io = block_io.map(|block_io| block_io.finish(|pid| engine.includes(pid)));
     if let Some(off_cpu) = off_cpu {
         notices.extend(off_cpu.finish(ended, |tick| engine.look(tick)));
     }
@@ -293,6 +303,7 @@ pub fn run(
         cpu_pressure: Some(pressure),
         memory,
         counters,
+        block_io,
         ..header.info
     };
     let (spooled, machine) = engine.finish(ended);
@@ -359,6 +370,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
             cpu_pressure: None,
             memory: Vec::new(),
             counters: None,
+            block_io: None,
         },
         collector: std::process::id() as i32,
         boot_id: machine::boot_id(),

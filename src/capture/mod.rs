@@ -1,5 +1,6 @@
 //! Captures: live, imported from a perf.data recording, or recovered from a spool.
 
+mod block_io;
 mod code_names;
 mod command;
 mod conversion;
@@ -14,6 +15,7 @@ mod event_code;
 mod event_sessions;
 mod finished;
 mod last_words;
+mod latencies;
 mod live;
 mod memory_use;
 mod named_ranges;

@@ -1,6 +1,6 @@
 //! CPU time that samples represent.
 
-use crate::perf::{Clock, SampleRecord};
+use crate::perf::{Clock, PerfSession, SampleRecord};
 use crate::trace::{CaptureInfo, MAX_WEIGHT_NS, Nanos};
 
 /// CPU time that a sample represents, in nanoseconds.
@@ -10,15 +10,16 @@ pub(super) enum Weight {
     Period,
     /// The time between two samples at the requested rate.
     ///
-    /// Cycles are no measure of time, as the CPU's frequency changes.
+    /// Cycles are no measure of time, as the CPU's frequency changes. The period of other samples may not be
+    /// recorded.
     Nominal(Nanos),
 }
 
 impl Weight {
-    pub(super) fn new(clock: Clock, info: &CaptureInfo) -> Self {
-        match clock {
-            Clock::CpuClock => Self::Period,
-            Clock::Cycles => Self::Nominal(Nanos(info.period_ns)),
+    pub(super) fn new(session: &PerfSession, info: &CaptureInfo) -> Self {
+        match (session.clock(), session.has_periods()) {
+            (Clock::CpuClock, true) => Self::Period,
+            (Clock::Cycles, _) | (_, false) => Self::Nominal(Nanos(info.period_ns)),
         }
     }
 

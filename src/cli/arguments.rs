@@ -186,6 +186,22 @@ pub(super) struct CollectOptions {
         value_parser = cpu_share
     )]
     pub(super) budget: f64,
+    /// Also sample page faults: which code touches memory for the first time
+    ///
+    /// At most -freq samples a second on each CPU, each with the number of faults that it stands for: report -kind faults.
+    /// Needs no privilege.
+    #[arg(
+        hide_short_help = true,
+        long,
+        aliases = ["page-faults", "pagefaults"],
+        conflicts_with_all = ["noperf", "gccollectonly", "gconly", "gcwithheap"]
+    )]
+    pub(super) faults: bool,
+    /// Also follow requests to disks: how many, how large, how long; needs root
+    ///
+    /// By device and by the process that issues them, with the median and the 99th percentile of their times: report -kind io.
+    #[arg(hide_short_help = true, long, aliases = ["blockio", "block-io", "diskio"])]
+    pub(super) io: bool,
     /// Count page faults, context switches and moves between CPUs
     #[arg(hide_short_help = true, long)]
     pub(super) system: bool,

@@ -163,8 +163,12 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         let why = why_no_samples(&capture, &request);
         // The settings of the runtime are always there, so only requested providers count.
         let has_events = providers.iter().any(|name| capture.events.has_any_of(name));
-        let has_waits = snapshot.is_some() || !capture.raw_trace.blocked.is_empty();
-        if !has_events && !has_waits {
+        let raw_trace = &capture.raw_trace;
+        let has_waits = snapshot.is_some() || !raw_trace.blocked.is_empty();
+        let block_io = capture.info.block_io.as_ref();
+        let has_io = block_io.is_some_and(|block_io| !block_io.rows.is_empty());
+        let has_others = has_io || !raw_trace.faults.is_empty();
+        if !has_events && !has_waits && !has_others {
             let _ = working.remove();
             return Err(match request.samples {
                 true => CollectError::NoSamples(why),
@@ -174,6 +178,9 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         if request.samples {
             let what = match has_events {
                 true => format!("there are no samples, only events: {why}"),
+                false if !has_waits => {
+                    "there are no samples, only page faults or requests to disks".into()
+                }
                 false => "there are no samples, only what the threads waited for".into(),
             };
             capture
@@ -220,6 +227,9 @@ fn request(
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut sampling = SamplingRequest::new(options.freq, options.callgraph, cpus);
+    if options.faults {
+        sampling = sampling.with_faults(cpus);
+    }
     if options.hwevents {
         sampling.clock = Clock::Cycles;
     }
@@ -238,6 +248,7 @@ fn request(
         threads: plan.samples && !options.summary_only,
         off_cpu: chosen.threadtime.then_some(options.budget),
         counters: hardware.chain(system.into_iter().flatten()).collect(),
+        block_io: options.io,
         disk,
         symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),
         limit: options.collectsec,

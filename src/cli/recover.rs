@@ -60,7 +60,8 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         sandbox::enter(&[name, output], &[]);
     }
     let raw_trace = &capture.raw_trace;
-    if raw_trace.samples.is_empty() && raw_trace.blocked.is_empty() && capture.events.is_empty() {
+    let lists = [&raw_trace.samples, &raw_trace.blocked, &raw_trace.faults];
+    if lists.iter().all(|samples| samples.is_empty()) && capture.events.is_empty() {
         return Err(RecoverError::NoSamples { path: path() });
     }
     reporter.say(&format!(

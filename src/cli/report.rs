@@ -30,7 +30,8 @@ pub(super) struct ReportOptions {
     /// findings: what is remarkable, most costly first. summary: origin, quality and losses; as JSON all of summary.json.
     /// own: your code, with the libraries it calls. cpu: methods by their own CPU time. calltree: callers and callees. processes,
     /// threads, modules, syscalls: CPU time by each. blocked: the stacks of all threads when the capture ended, and what they
-    /// waited for. threadtime: where threads spent the time without a CPU (needs a capture with -threadtime). gc, jit, exceptions, contention (waits for locks), alloc (needs a
+    /// waited for. threadtime: where threads spent the time without a CPU (needs a capture with -threadtime). faults: page faults by function (needs a
+    /// capture with -faults). io: requests to disks by device and process (needs a capture with -io). gc, jit, exceptions, contention (waits for locks), alloc (needs a
     /// capture with -gconly), thread-pool, requests (needs a capture with -requests), network (names, connections, TLS; needs a capture with -for networking). events: what .NET processes sent, by kind. event-losses: how much of it was
     /// lost. counters: events that -hwevents and -system counted. quality: notices about the capture.
     #[arg(

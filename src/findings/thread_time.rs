@@ -67,11 +67,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         }
         let blocked = places.iter().filter(|place| is_blocked(place));
         let blocked_ms: f64 = blocked.map(|place| place.ms).sum();
-        let named: Vec<String> = places
-            .iter()
-            .take(MAX_NAMED)
-            .map(described)
-            .collect();
+        let named: Vec<String> = places.iter().take(MAX_NAMED).map(described).collect();
         let mut rows = scene.summary.processes.iter();
         let row = rows.find(|row| row.pid == pid);
         // One that only waits has no samples, and so no row.

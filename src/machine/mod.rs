@@ -38,6 +38,7 @@ mod system_call;
 mod tasks;
 mod thread_state;
 mod throttling;
+mod tracefs;
 
 pub use capabilities::drop_capabilities;
 pub use content::Content;
@@ -69,6 +70,7 @@ pub use thread_state::{
     time_slices,
 };
 pub use throttling::{CpuLimit, CpuStatistics, Throttled, group_name, limits_of, throttling_of};
+pub use tracefs::tracepoint_format;
 
 /// Limit on the processes that are counted as unreadable.
 const MAX_WITHOUT_DESCRIPTORS: usize = 1 << 16;

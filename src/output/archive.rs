@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use rawzip::time::UtcDateTime;
 use rawzip::{CompressionMethod, ZipArchiveWriter, ZipEntryWriter};
 
+use super::call_tree::Measure;
 use super::deflate::{Deflate, Workers};
 use super::stack_views::StackViews;
 use super::summary::Summary;
@@ -20,10 +21,17 @@ pub(crate) const FOLDER_SUFFIX: &str = ".trace";
 pub(crate) const SUMMARY: &str = "summary.json";
 /// Entry with the folded stacks.
 pub(crate) const FOLDED: &str = "stacks.folded";
-/// Entry with the times for which threads had no CPU, as folded stacks.
-pub(crate) const BLOCKED: &str = "blocked.folded";
-/// Entry with their flame graph.
+/// Entry with the page faults, as folded stacks.
+pub(crate) const FAULTS: &str = "faults.folded";
+/// Entry with the samples of page faults, as perf prints them.
+pub(crate) const FAULTS_TEXT: &str = "faults.perf.txt";
+/// Entry with the flame graph of the time without a CPU.
 pub(crate) const BLOCKED_GRAPH: &str = "blocked.svg";
+/// What else than samples has entries with folded stacks and with a flame graph.
+pub(crate) const MEASURED: [(Measure, &str, &str); 2] = [
+    (Measure::BlockedTime, "blocked.folded", BLOCKED_GRAPH),
+    (Measure::Faults, FAULTS, "faults.svg"),
+];
 /// Entry with the flame graph.
 pub(crate) const FLAME_GRAPH: &str = "flamegraph.svg";
 /// Folder of the event streams.
@@ -148,9 +156,17 @@ impl<W: Write> Archive<'_, W> {
         self.entry(FLAME_GRAPH, |out| {
             Ok(out.write_all(pictures.flame_graph()?)?)
         })?;
-        if !trace.blocked.is_empty() {
-            self.entry(BLOCKED, |out| Ok(pictures.write_blocked(out)?))?;
-            self.entry(BLOCKED_GRAPH, |out| Ok(pictures.write_blocked_graph(out)?))?;
+        for (measure, folded, graph) in MEASURED {
+            if measure.samples(trace).next().is_some() {
+                self.entry(folded, |out| Ok(pictures.write_measured(measure, out)?))?;
+                self.entry(
+                    graph,
+                    |out| Ok(pictures.write_measured_graph(measure, out)?),
+                )?;
+            }
+        }
+        if !trace.faults.is_empty() {
+            self.entry(FAULTS_TEXT, |out| Ok(perf_text::write_faults(trace, out)?))?;
         }
         self.summary(summary)?;
         if let Some(threads) = threads {

@@ -86,7 +86,7 @@ struct StackSamples {
 
 /// What call trees count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Measure {
+pub(crate) enum Measure {
     /// Samples.
     #[default]
     Samples,
@@ -94,14 +94,17 @@ pub(super) enum Measure {
     BlockedTime,
     /// The same without those of threads that wait for work.
     WaitingTime,
+    /// Page faults.
+    Faults,
 }
 
 impl Measure {
     /// Returns the samples of a trace that count.
-    fn samples(self, trace: &Trace) -> impl Iterator<Item = Sample> {
+    pub(super) fn samples(self, trace: &Trace) -> impl Iterator<Item = Sample> {
         let samples = match self {
             Self::Samples => &trace.samples,
             Self::BlockedTime | Self::WaitingTime => &trace.blocked,
+            Self::Faults => &trace.faults,
         };
         let counts = move |it: &Sample| self != Self::WaitingTime || !trace.is_idle(it.stack);
         samples.iter().filter(counts)
@@ -109,15 +112,24 @@ impl Measure {
 
     /// Returns whether it is time without a CPU.
     pub(super) fn is_blocked(self) -> bool {
-        self != Self::Samples
+        matches!(self, Self::BlockedTime | Self::WaitingTime)
+    }
+
+    /// Returns what a flame graph shows of it: threads that wait for work would be mostly most of it.
+    pub(super) fn drawn(self) -> Self {
+        match self {
+            Self::BlockedTime => Self::WaitingTime,
+            other => other,
+        }
     }
 
     /// Returns the total of a trace.
     pub(super) fn total(self, trace: &Trace) -> u64 {
         match self {
             Self::Samples => trace.samples.len() as u64,
-            Self::BlockedTime | Self::WaitingTime => {
-                self.samples(trace).map(|wait| self.of(&wait)).sum()
+            Self::BlockedTime | Self::WaitingTime | Self::Faults => {
+                let counts = self.samples(trace).map(|sample| self.of(&sample));
+                counts.fold(0, u64::saturating_add)
             }
         }
     }
@@ -126,6 +138,7 @@ impl Measure {
         match self {
             Self::Samples => 1,
             Self::BlockedTime | Self::WaitingTime => sample.weight.0 / 1000,
+            Self::Faults => sample.weight.0,
         }
     }
 }

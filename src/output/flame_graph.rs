@@ -71,18 +71,18 @@ pub fn write(trace: &Trace, names: NameStyle, name: &str, out: &mut impl Write) 
     write_trees(&CallTrees::new(trace, names, false), trace, name, out)
 }
 
-/// Writes the flame graph of the time that threads spent without a CPU, but those that waited for work: they
-/// are mostly most of it.
+/// Writes the flame graph of something else than samples.
 ///
 /// # Errors
 /// Returns errors of `out`.
-pub(super) fn write_blocked(
+pub(super) fn write_measured(
     trace: &Trace,
     names: NameStyle,
+    measure: Measure,
     name: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let trees = CallTrees::measured(trace, names, false, Measure::WaitingTime);
+    let trees = CallTrees::measured(trace, names, false, measure);
     write_trees(&trees, trace, name, out)
 }
 
@@ -92,7 +92,6 @@ pub(super) fn write_trees(
     name: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let is_blocked = trees.measure().is_blocked();
     let total = trees.measure().total(trace);
     let min_total = (total as f64 * MIN_WIDTH_PERCENT / 100.0).ceil() as u64;
     let mut stacks = Stacks::default();
@@ -129,8 +128,13 @@ pub(super) fn write_trees(
     let mut options = Options::default();
     options.title = sanitize::folded(name);
     options.subtitle = Some(sanitize::folded(&subtitle(trace, trees.measure(), depth)));
-    if is_blocked {
-        "µs".clone_into(&mut options.count_name);
+    let unit = match trees.measure() {
+        Measure::Samples => None,
+        Measure::BlockedTime | Measure::WaitingTime => Some("µs"),
+        Measure::Faults => Some("faults"),
+    };
+    if let Some(unit) = unit {
+        unit.clone_into(&mut options.count_name);
     }
     options.bgcolors = Some(BackgroundColor::Flat(BACKGROUND));
     options.direction = Direction::Inverted;
@@ -152,7 +156,7 @@ pub(super) fn write_trees(
     out.write_all(with_room(head).as_bytes())?;
     write!(out, "{FRAMES} y=\"{LEGEND_HEIGHT}\"")?;
     out.write_all(frames.strip_suffix(END).unwrap_or(frames).as_bytes())?;
-    write_legend(is_blocked, out)?;
+    write_legend(trees.measure().is_blocked(), out)?;
     out.write_all(END.as_bytes())
 }
 
@@ -233,6 +237,7 @@ fn subtitle(trace: &Trace, measure: Measure, depth: usize) -> String {
                 total as f64 / 1e6
             )
         }
+        Measure::Faults => format!("{total} page faults"),
     };
     format!("{warning}{}: {what} in {seconds:.1} s{cut}", info.target)
 }

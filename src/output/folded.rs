@@ -24,12 +24,15 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     write_trees(&CallTrees::new(trace, NameStyle::Full, false), out)
 }
 
-/// Writes the microseconds for which threads had no CPU, by stack, with full names.
+/// Writes something else than samples by stack, with full names.
 ///
 /// # Errors
 /// Returns errors of `out`.
-pub(super) fn write_blocked(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    let measure = Measure::BlockedTime;
+pub(super) fn write_measured(
+    trace: &Trace,
+    measure: Measure,
+    out: &mut impl Write,
+) -> io::Result<()> {
     write_trees(
         &CallTrees::measured(trace, NameStyle::Full, false, measure),
         out,

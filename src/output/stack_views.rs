@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-use super::call_tree::CallTrees;
+use super::call_tree::{CallTrees, Measure};
 use super::short_name::NameStyle;
 use super::{flame_graph, folded};
 use crate::trace::Trace;
@@ -58,20 +58,32 @@ impl<'a> StackViews<'a> {
         folded::write_trees(self.trees(), out)
     }
 
-    /// Writes the time that threads spent without a CPU as folded stacks, in microseconds.
+    /// Writes something else than samples as folded stacks.
     ///
     /// # Errors
     /// Returns errors of `out`.
-    pub fn write_blocked(&self, out: &mut impl Write) -> io::Result<()> {
-        folded::write_blocked(self.trace, out)
+    pub(crate) fn write_measured(&self, measure: Measure, out: &mut impl Write) -> io::Result<()> {
+        folded::write_measured(self.trace, measure, out)
     }
 
-    /// Writes the flame graph of the time that threads spent without a CPU.
+    /// Writes the flame graph of the time that threads with work spent without a CPU.
     ///
     /// # Errors
     /// Returns errors of `out`.
     pub fn write_blocked_graph(&self, out: &mut impl Write) -> io::Result<()> {
-        flame_graph::write_blocked(self.trace, self.names, self.title, out)
+        self.write_measured_graph(Measure::BlockedTime, out)
+    }
+
+    /// Writes the flame graph of something else than samples.
+    ///
+    /// # Errors
+    /// Returns errors of `out`.
+    pub(crate) fn write_measured_graph(
+        &self,
+        measure: Measure,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        flame_graph::write_measured(self.trace, self.names, measure.drawn(), self.title, out)
     }
 
     /// Returns the flame graph as an SVG file.

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use super::clock::now;
 use super::copy_length::CopyLength;
 use super::event::{Event, Role};
+use super::fault_events::FaultEvents;
 use super::open_error::OpenEventError;
 use super::request::EffectiveRequest;
 use super::ring::Ring;
@@ -23,6 +24,8 @@ pub(super) struct CpuEvents {
     pub(super) events: Vec<Event>,
     /// A sampler, disabled at first, that may take the place of the last event.
     short: Option<(Event, CopyLength)>,
+    /// Sample page faults, if that was requested.
+    pub(super) faults: Option<FaultEvents>,
     /// Time of the last check and the first event's enabled time (in nanoseconds) at that time.
     last_check: Option<(Nanos, u64)>,
     /// Time when perfcollect detected that the kernel had removed these events from their CPU.
@@ -35,16 +38,20 @@ impl CpuEvents {
     }
 
     pub(super) fn lost(&self) -> Option<u64> {
+        let events = self.events.iter().chain(self.others());
+        events.map(Event::lost).sum()
+    }
+
+    /// Returns the events that are not always there.
+    fn others(&self) -> impl Iterator<Item = &Event> {
         let short = self.short.iter().map(|(event, _)| event);
-        self.events.iter().chain(short).map(Event::lost).sum()
+        short.chain(self.faults.iter().flat_map(FaultEvents::events))
     }
 
     /// Stops recording.
     pub(super) fn stop(&self) -> io::Result<()> {
-        let short = self.short.iter().map(|(event, _)| event);
-        let events = short.chain(self.events.iter().rev());
-        events
-            .into_iter()
+        self.others()
+            .chain(self.events.iter().rev())
             .try_for_each(|event| event.set_enabled(false))
     }
 
@@ -136,10 +143,19 @@ pub(super) fn open_cpu(
             short = Some((sampler, CopyLength::new(now())));
         }
     }
+    let mut faults = Vec::new();
+    for (role, period) in FaultEvents::roles(effective) {
+        let Some(event) = open(role)? else {
+            return Ok(None);
+        };
+        faults.push((event, period));
+    }
+    let faults = FaultEvents::new(faults, &events[0]).map_err(SessionError::Enable)?;
     let cpu_events = CpuEvents {
         cpu: Cpu(cpu),
         events,
         short,
+        faults,
         last_check: None,
         dead_since: None,
     };

@@ -28,6 +28,12 @@ pub(super) enum Role {
     Children,
     /// Samples a thread and everything that it starts.
     Thread(Tid),
+    /// Samples page faults of all processes at a period, into the tracker's ring buffer.
+    Faults(u64),
+    /// Samples page faults of the processes of [`Role::Children`].
+    FaultsOfChildren,
+    /// Samples page faults of a thread and everything that it starts.
+    FaultsOfThread(Tid),
 }
 
 impl Role {
@@ -42,8 +48,12 @@ impl Role {
             Self::ShortSampler => (request.short_sampler(), ANY_THREAD),
             Self::Children => (request.inherited(), CURRENT_THREAD),
             Self::Thread(tid) => (request.inherited(), tid.0),
+            Self::Faults(period) => (request.fault_sampler(period), ANY_THREAD),
+            Self::FaultsOfChildren => (request.inherited_faults(), CURRENT_THREAD),
+            Self::FaultsOfThread(tid) => (request.inherited_faults(), tid.0),
         };
-        attr.set_enable_on_exec(u64::from(self == Self::Children));
+        let starts_at_exec = matches!(self, Self::Children | Self::FaultsOfChildren);
+        attr.set_enable_on_exec(u64::from(starts_at_exec));
         attr.set_exclude_kernel(u64::from(!effective.kernel));
         attr.set_exclude_hv(u64::from(!effective.kernel));
         (attr, thread)

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::call_graph::CallGraph;
 use super::event::{Event, Role};
+use super::fault_events::FaultEvents;
 use super::open_error::{OpenEventError, paranoid};
 use super::request::{Clock, EffectiveRequest, SamplingRequest};
 use crate::trace::{Notice, NoticeKind};
@@ -57,6 +58,7 @@ impl EffectiveRequest {
             };
             let Err(errno) = Event::open(&effective, role, cpu) else {
                 notices.extend(effective.privilege_notices());
+                notices.extend(effective.without_faults(cpu));
                 return Ok((effective, notices));
             };
             if let (Errno::NODEV, Some(next)) = (errno, cpus.next()) {
@@ -124,6 +126,16 @@ impl EffectiveRequest {
             }
             _ => None,
         }
+    }
+
+    /// Samples no page faults if the kernel refuses that. Returns a notice about it.
+    fn without_faults(&mut self, cpu: u32) -> Option<Notice> {
+        let (role, _) = FaultEvents::roles(self).into_iter().next()?;
+        let errno = Event::open(self, role, cpu).err()?;
+        self.request.faults = false;
+        let what = format!("page faults were not sampled (perf_event_open: {errno})");
+        let notice = Notice::new(NoticeKind::CountersMissing, what, WITH_PRIVILEGE);
+        Some(notice.about("page-faults"))
     }
 
     /// Returns a notice for each limitation that missing privileges cause.

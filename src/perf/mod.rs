@@ -16,6 +16,8 @@ mod event;
 #[cfg(test)]
 mod fake_event;
 mod fallbacks;
+mod fault_events;
+mod fault_period;
 mod granted;
 mod layout;
 mod merge;
@@ -31,6 +33,7 @@ mod scheduling;
 mod session;
 mod session_error;
 mod thread_events;
+mod tracepoints;
 
 pub use call_graph::CallGraph;
 pub use clock::now;
@@ -50,3 +53,4 @@ pub use request::{Clock, SamplingRequest};
 pub use scheduling::{run_as_usual, run_first};
 pub use session::PerfSession;
 pub use session_error::SessionError;
+pub use tracepoints::Tracepoints;

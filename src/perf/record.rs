@@ -289,6 +289,8 @@ impl Ksymbol<'_> {
 pub enum Record<'a> {
     /// A sample.
     Sample(SampleRecord<'a>),
+    /// A sample of page faults: its period is their number.
+    Faults(SampleRecord<'a>),
     /// A process mapped executable memory.
     Mapping(MmapRecord<'a>),
     /// A thread changed its name.

@@ -32,6 +32,7 @@ pub(crate) fn record(program: &Path) -> Vec<Vec<u8>> {
         stack_limit: STACK_BYTES,
         ring_bytes: RING_BYTES,
         clock: Clock::CpuClock,
+        faults: false,
     };
     let mut session = PerfSession::open(&request, Scope::SystemWide).unwrap();
     session.start_tracking().unwrap();

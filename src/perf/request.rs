@@ -6,6 +6,7 @@ use perf_event_open_sys::bindings as sys;
 
 use super::call_graph::CallGraph;
 use super::copy_length::SHORT_BYTES;
+use super::fault_period::THREAD_PERIOD;
 use super::sample_layout::USER_REGS;
 
 const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
@@ -28,6 +29,8 @@ const SAMPLE_BYTES: u64 = 1024;
 ///
 /// The merge keeps the last 20 ms of records there, and perfcollect may drain as much again late.
 const MIN_RING_MS: u64 = 60;
+/// Minimum number of stack copies of page faults that a ring buffer holds.
+const FAULTS_PER_RING: usize = 512;
 /// Minimum size of a stack copy.
 const MIN_STACK_BYTES: u64 = 1024;
 /// Maximum total size of the ring buffers of all CPUs, by default.
@@ -48,6 +51,8 @@ pub struct SamplingRequest {
     pub ring_bytes: usize,
     /// Event that triggers samples.
     pub clock: Clock,
+    /// Whether page faults are sampled, too, at about the same frequency at most.
+    pub faults: bool,
 }
 
 /// A sampling request after all fallbacks.
@@ -105,8 +110,18 @@ impl SamplingRequest {
             stack_limit: CallGraph::MAX_STACK_BYTES,
             ring_bytes: 0,
             clock: Clock::CpuClock,
+            faults: false,
         }
         .with_ring_bytes(needed.min(share) as usize)
+    }
+
+    /// Returns the request with samples of page faults, and ring buffers with room for them.
+    #[must_use]
+    pub fn with_faults(mut self, cpus: usize) -> Self {
+        self.faults = true;
+        let share = ALL_RINGS_BYTES / cpus.max(1) as u64;
+        let needed = 2 * self.ring_bytes as u64;
+        self.with_ring_bytes(needed.min(share) as usize)
     }
 
     /// Returns the request with ring buffers of about `bytes` per CPU.
@@ -122,7 +137,8 @@ impl SamplingRequest {
     ///
     /// A shorter copy truncates some stacks, whereas a full ring buffer loses whole samples.
     pub(super) fn with_stacks_that_fit(mut self) -> Self {
-        let samples = u64::from(self.frequency_hz) * MIN_RING_MS / 1000;
+        let events = 1 + u64::from(self.faults);
+        let samples = events * u64::from(self.frequency_hz) * MIN_RING_MS / 1000;
         let share = self.ring_bytes as u64 / samples.max(1);
         let room = share.saturating_sub(SAMPLE_BYTES).max(MIN_STACK_BYTES);
         self.stack_limit = room.min(u64::from(CallGraph::MAX_STACK_BYTES)) as u32 & !7;
@@ -153,6 +169,12 @@ impl SamplingRequest {
             read_format: u64::from(sys::PERF_FORMAT_TOTAL_TIME_ENABLED),
             ..Default::default()
         };
+        if self.faults {
+            // The id distinguishes the kinds of samples in one ring buffer. With their period, the kernel would
+            // sample each fault (perf_swevent_event); that of other samples is known.
+            attr.sample_type |= u64::from(sys::PERF_SAMPLE_ID);
+            attr.sample_type &= !u64::from(sys::PERF_SAMPLE_PERIOD);
+        }
         if self.stack_bytes() > 0 {
             attr.sample_type |= u64::from(STACK_COPY);
             attr.sample_regs_user = USER_REGS;
@@ -201,6 +223,35 @@ impl SamplingRequest {
         attr.sample_stack_user = SHORT_BYTES;
         attr.set_exclude_callchain_user(1);
         attr
+    }
+
+    /// Returns the attributes of an event that samples one in `period` page faults.
+    pub(super) fn fault_sampler(&self, period: u64) -> sys::perf_event_attr {
+        let mut attr = self.sampler();
+        attr.type_ = sys::PERF_TYPE_SOFTWARE;
+        attr.config = u64::from(sys::PERF_COUNT_SW_PAGE_FAULTS);
+        attr.__bindgen_anon_1.sample_period = period;
+        attr.set_freq(0);
+        // Until the period is longer, a block of memory that is used first has many samples.
+        let share = (self.ring_bytes / FAULTS_PER_RING) as u32 & !7;
+        let copied = &mut attr.sample_stack_user;
+        *copied = (*copied).min(share);
+        if self.call_graph == CallGraph::Auto {
+            *copied = (*copied).min(SHORT_BYTES);
+        }
+        attr
+    }
+
+    /// Returns the attributes of an event that samples the page faults of a thread and all it starts.
+    pub(super) fn inherited_faults(&self) -> sys::perf_event_attr {
+        let mut attr = self.fault_sampler(THREAD_PERIOD);
+        attr.set_inherit(1);
+        attr
+    }
+
+    /// Returns whether samples of the clock have a period. Otherwise it is [`Self::period_ns`].
+    pub(super) fn has_periods(&self) -> bool {
+        !self.faults
     }
 
     /// Returns the attributes of an event that samples and tracks a thread and all it starts.

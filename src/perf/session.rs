@@ -5,6 +5,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 
 use super::clock::now;
@@ -12,9 +13,10 @@ use super::cpu_events::{CpuEvents, first_role, open_cpu};
 use super::cpu_hotplug::{CpuHotplug, HotplugEvent};
 use super::event::Event;
 use super::fallbacks::Scope;
+use super::fault_events::FaultEvents;
 use super::granted::Granted;
 use super::open_error::OpenEventError;
-use super::record::Record;
+use super::record::{Record, SampleRecord};
 use super::request::{Clock, EffectiveRequest, SamplingRequest};
 use super::ring::Ring;
 use super::rings::Rings;
@@ -44,6 +46,10 @@ pub struct PerfSession {
     /// Ring buffers with the indices of `cpus`.
     rings: Rings,
     threads: ThreadEvents,
+    /// Periods of the events that sample page faults, by id.
+    fault_periods: FxHashMap<u64, u64>,
+    /// Page faults of each CPU that were drained since the periods were chosen.
+    drained_faults: FxHashMap<Cpu, u64>,
     hotplug: CpuHotplug,
     started: Nanos,
     is_sampling: bool,
@@ -70,6 +76,8 @@ impl PerfSession {
             cpus: Vec::new(),
             rings: Rings::new(layout.map_err(OpenEventError::from)?),
             threads: ThreadEvents::default(),
+            fault_periods: FxHashMap::default(),
+            drained_faults: FxHashMap::default(),
             hotplug,
             started: now(),
             is_sampling: false,
@@ -79,10 +87,17 @@ impl PerfSession {
         };
         let cpus = session.hotplug.cpus().to_vec();
         for (cpu_events, ring) in session.open_cpus(&cpus)? {
-            session.cpus.push(cpu_events);
-            session.rings.push(ring);
+            session.push_cpu(cpu_events, ring);
         }
         Ok(session)
+    }
+
+    fn push_cpu(&mut self, cpu_events: CpuEvents, ring: Ring) {
+        let faults = cpu_events.faults.iter();
+        self.fault_periods
+            .extend(faults.flat_map(FaultEvents::periods));
+        self.cpus.push(cpu_events);
+        self.rings.push(ring);
     }
 
     /// Opens the events of CPUs and maps their ring buffers, which all have the same size.
@@ -141,9 +156,11 @@ impl PerfSession {
             Some(first) if self.needs_threads() => self
                 .threads
                 .attach(&self.effective, &rings, list)
-                .map_err(|errno| (first.cpu.0, errno)),
-            _ => Ok(()),
+                .map_err(|errno| (first.cpu.0, errno))?,
+            _ => {}
         }
+        self.fault_periods.extend(self.threads.fault_periods());
+        Ok(())
     }
 
     /// Returns notices about fallbacks, skipped threads and CPU hotplug events.
@@ -228,6 +245,12 @@ NoticeKind::StackCopiesReduced,
         self.effective.request.clock
     }
 
+    /// Returns whether samples of the clock have a period. Otherwise it is the requested one.
+    #[must_use]
+    pub fn has_periods(&self) -> bool {
+        self.effective.request.has_periods()
+    }
+
     /// Starts recording mappings, names, forks and exits of all processes.
     ///
     /// Does nothing if sampling is not system-wide. Attached threads are then sampled already, and
@@ -246,7 +269,11 @@ NoticeKind::StackCopiesReduced,
     pub fn start_sampling(&mut self) -> Result<(), SessionError> {
         self.started = now();
         self.is_sampling = true;
-        self.enable(1)
+        self.enable(1)?;
+        match self.needs_threads() {
+            true => Ok(()),
+            false => start_faults(&self.cpus),
+        }
     }
 
     fn enable(&self, event: usize) -> Result<(), SessionError> {
@@ -340,9 +367,11 @@ NoticeKind::StackCopiesReduced,
                     1
                 };
                 enable_all(&cpu.events[..count])?;
+                if self.is_sampling {
+                    start_faults([&cpu])?;
+                }
             }
-            self.cpus.push(cpu);
-            self.rings.push(ring);
+            self.push_cpu(cpu, ring);
         }
         self.attach_on(|cpu| cpu.cpu.0 == id, list)
             .map_err(|(cpu, errno)| {
@@ -368,7 +397,17 @@ NoticeKind::StackCopiesReduced,
     /// [`ControlFlow::Break`]. Returns the time before which no record is left.
     pub fn drain(&mut self, each: impl FnMut(Nanos, Record<'_>) -> ControlFlow<()>) -> Nanos {
         let flush_limit = Nanos(now().0.saturating_sub(REORDER_WINDOW_NS));
-        self.drain_until(flush_limit, each)
+        let drained = self.drain_until(flush_limit, each);
+        if !self.needs_threads() {
+            let frequency_hz = self.effective.request.frequency_hz;
+            for cpu in &mut self.cpus {
+                let drained = self.drained_faults.remove(&cpu.cpu).unwrap_or(0);
+                if let Some(faults) = cpu.faults.as_mut().filter(|_| cpu.dead_since.is_none()) {
+                    faults.adapt(drained, frequency_hz);
+                }
+            }
+        }
+        drained
     }
 
     /// Returns whether the ring buffers have room for the records of some more time.
@@ -397,10 +436,30 @@ NoticeKind::StackCopiesReduced,
         flush_limit: Nanos,
         mut each: impl FnMut(Nanos, Record<'_>) -> ControlFlow<()>,
     ) -> Nanos {
-        let Self { rings, threads, .. } = self;
-        rings.drain_until(flush_limit, |time, record| match threads.accepts(&record) {
-            true => each(time, record),
-            false => ControlFlow::Continue(()),
+        let needs_threads = self.needs_threads();
+        let Self {
+            rings,
+            threads,
+            fault_periods,
+            drained_faults,
+            ..
+        } = self;
+        rings.drain_until(flush_limit, |time, record| {
+            let period = match &record {
+                Record::Sample(sample) => fault_periods.get(&sample.event),
+                _ => None,
+            };
+            let record = match (record, period) {
+                (Record::Sample(sample), Some(&period)) => {
+                    *drained_faults.entry(sample.cpu).or_default() += period;
+                    Record::Faults(SampleRecord { period, ..sample })
+                }
+                (record, _) => record,
+            };
+            match !needs_threads || threads.accepts(&record) {
+                true => each(time, record),
+                false => ControlFlow::Continue(()),
+            }
         })
     }
 
@@ -415,6 +474,13 @@ NoticeKind::StackCopiesReduced,
     pub fn late(&self) -> u64 {
         self.rings.late()
     }
+}
+
+fn start_faults<'a>(cpus: impl IntoIterator<Item = &'a CpuEvents>) -> Result<(), SessionError> {
+    let mut faults = cpus.into_iter().filter_map(|cpu| cpu.faults.as_ref());
+    faults
+        .try_for_each(FaultEvents::start)
+        .map_err(SessionError::Enable)
 }
 
 fn enable_all<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<(), SessionError> {

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::event::{Event, Role};
+use super::fault_period::THREAD_PERIOD;
 use super::record::Record;
 use super::request::EffectiveRequest;
 use crate::ids::{Cpu, Nanos, Tid};
@@ -47,7 +48,7 @@ pub(super) struct RingOwner<'a> {
 #[derive(Default)]
 pub(super) struct ThreadEvents {
     /// Open events by id.
-    events: FxHashMap<u64, (Cpu, Event)>,
+    events: FxHashMap<u64, ThreadEvent>,
     /// The last sample of each thread on each CPU.
     last_samples: FxHashMap<Tid, Vec<LastSample>>,
     /// Closed duplicate events, whose last samples may still be in the ring buffers.
@@ -56,9 +57,18 @@ pub(super) struct ThreadEvents {
     skipped: SkippedThreads,
 }
 
-/// Event and time of the last sample of a thread on a CPU.
+/// An open event of a thread.
+struct ThreadEvent {
+    cpu: Cpu,
+    event: Event,
+    /// Whether it samples page faults.
+    is_of_faults: bool,
+}
+
+/// Event and time of the last sample of a thread on a CPU, one of each kind of samples.
 struct LastSample {
     cpu: Cpu,
+    is_of_faults: bool,
     event: u64,
     time: Nanos,
 }
@@ -114,8 +124,8 @@ impl ThreadEvents {
             }
         }
         // Opening is slow: samples of the first events would fill the ring buffers meanwhile.
-        for (_, event) in opened.iter().filter_map(|id| self.events.get(id)) {
-            let enabled = event.set_enabled(true);
+        for of_thread in opened.iter().filter_map(|id| self.events.get(id)) {
+            let enabled = of_thread.event.set_enabled(true);
             enabled.map_err(|error| errno(&error))?;
         }
         match denied {
@@ -132,29 +142,50 @@ impl ThreadEvents {
         tid: Tid,
     ) -> Result<Vec<u64>, Errno> {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let all = self.events.len() as u64 + rings.len() as u64;
+        let roles = [
+            Some(Role::Thread(tid)),
+            effective
+                .request
+                .faults
+                .then_some(Role::FaultsOfThread(tid)),
+        ];
+        let roles: Vec<Role> = roles.into_iter().flatten().collect();
+        let all = self.events.len() as u64 + (rings.len() * roles.len()) as u64;
         if all.saturating_add(RESERVED_FILES) > limit {
             return Err(Errno::MFILE);
         }
-        let mut opened = Vec::with_capacity(rings.len());
+        let mut opened = Vec::with_capacity(rings.len() * roles.len());
         for ring in rings {
-            let event = Event::open(effective, Role::Thread(tid), ring.cpu.0)?;
-            event.write_to(ring.event).map_err(|error| errno(&error))?;
-            let id = event.id().map_err(|error| errno(&error))?;
-            opened.push((id, (ring.cpu, event)));
+            for &role in &roles {
+                let event = Event::open(effective, role, ring.cpu.0)?;
+                event.write_to(ring.event).map_err(|error| errno(&error))?;
+                let id = event.id().map_err(|error| errno(&error))?;
+                let of_thread = ThreadEvent {
+                    cpu: ring.cpu,
+                    event,
+                    is_of_faults: role == Role::FaultsOfThread(tid),
+                };
+                opened.push((id, of_thread));
+            }
         }
         let ids: Vec<u64> = opened.iter().map(|(id, _)| *id).collect();
         self.events.extend(opened);
         Ok(ids)
     }
 
+    /// Returns the id and the period of each event that samples page faults.
+    pub(super) fn fault_periods(&self) -> impl Iterator<Item = (u64, u64)> {
+        let events = self.events.iter();
+        events.filter_map(|(id, event)| event.is_of_faults.then_some((*id, THREAD_PERIOD)))
+    }
+
     /// Whether to use a record. Rejects samples of duplicate events.
     pub(super) fn accepts(&mut self, record: &Record<'_>) -> bool {
         match *record {
-            // Samples of system-wide events have no event id: there is one such event per CPU.
-            Record::Sample(ref sample) if sample.event != 0 => {
+            Record::Sample(ref sample) | Record::Faults(ref sample) if sample.event != 0 => {
                 let last = LastSample {
                     cpu: sample.cpu,
+                    is_of_faults: matches!(record, Record::Faults(_)),
                     event: sample.event,
                     time: sample.time,
                 };
@@ -181,7 +212,10 @@ impl ThreadEvents {
     /// been lost and the thread id reused.
     fn duplicate_event(&mut self, tid: Tid, next: LastSample) -> Option<u64> {
         let samples = self.last_samples.entry(tid).or_default();
-        let Some(last) = samples.iter_mut().find(|sample| sample.cpu == next.cpu) else {
+        let is_same = |sample: &&mut LastSample| {
+            (sample.cpu, sample.is_of_faults) == (next.cpu, next.is_of_faults)
+        };
+        let Some(last) = samples.iter_mut().find(is_same) else {
             samples.push(next);
             return None;
         };
@@ -197,7 +231,7 @@ impl ThreadEvents {
 
     fn close(&mut self, id: u64) {
         self.closed.insert(id);
-        if let Some((cpu, event)) = self.events.remove(&id) {
+        if let Some(ThreadEvent { cpu, event, .. }) = self.events.remove(&id) {
             self.lost_by_closed.push((cpu, event.lost().unwrap_or(0)));
         }
     }
@@ -205,7 +239,7 @@ impl ThreadEvents {
     /// Returns the number of lost records and the CPU of each event.
     pub(super) fn lost(&self) -> impl Iterator<Item = (Cpu, u64)> {
         let open = self.events.values();
-        let open = open.filter_map(|(cpu, event)| Some((*cpu, event.lost()?)));
+        let open = open.filter_map(|of_thread| Some((of_thread.cpu, of_thread.event.lost()?)));
         open.chain(self.lost_by_closed.iter().copied())
     }
 
@@ -213,7 +247,7 @@ impl ThreadEvents {
     pub(super) fn stop(&self) -> io::Result<()> {
         self.events
             .values()
-            .try_for_each(|(_, event)| event.set_enabled(false))
+            .try_for_each(|of_thread| of_thread.event.set_enabled(false))
     }
 
     /// Returns a notice for each reason why threads are not sampled.
@@ -269,6 +303,7 @@ mod tests {
             let time = Nanos(ms * 1_000_000);
             let last = LastSample {
                 cpu: Cpu(cpu),
+                is_of_faults: event >= 100,
                 event,
                 time,
             };
@@ -282,5 +317,9 @@ mod tests {
         assert_eq!(duplicate(1, 0, 40, 201), Some(40));
         assert_eq!(duplicate(1, 0, 10, 202), Some(30));
         assert_eq!(duplicate(1, 0, 10, 203), None);
+        // A thread has an event of each kind.
+        assert_eq!(duplicate(1, 0, 100, 204), None);
+        assert_eq!(duplicate(1, 0, 10, 205), None);
+        assert_eq!(duplicate(1, 0, 101, 206), Some(101));
     }
 }

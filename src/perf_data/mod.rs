@@ -31,6 +31,7 @@ mod swap;
 #[cfg(test)]
 mod tests;
 mod thread_files;
+mod tracepoint_field;
 mod tracing_data;
 mod zstd;
 
@@ -43,4 +44,5 @@ pub use pipe::CancelCheck;
 pub use reader::{Reader, TimedRecord};
 pub(crate) use recording_info::section;
 pub use recording_info::{ClockReference, RecordedBuildId, RecordingInfo};
+pub(crate) use tracepoint_field::{TracepointField, tracepoint_id};
 pub(crate) use tracing_data::TracingData;

@@ -118,13 +118,14 @@ pub struct WrittenTrace {
     pub lines: Vec<Box<[u8]>>,
 }
 
-/// Reads a `perf.data.txt` that perfcollect wrote, with `samples` samples. `labels`: those of the
-/// same trace.
+/// Reads a `perf.data.txt` that perfcollect wrote, with `samples` samples, and the text of its page
+/// faults, if there is one. `labels`: those of the same trace.
 ///
 /// # Errors
 /// See [`TextError`].
 pub fn import_written(
     input: impl BufRead,
+    faults: Option<impl BufRead>,
     labels: Labels,
     samples: u64,
 ) -> Result<WrittenTrace, TextError> {
@@ -133,7 +134,7 @@ pub fn import_written(
         labels: Some(labels),
         ..Import::default()
     };
-    let mut more = 0_u64;
+    let (mut more, mut others) = (0_u64, 0_u64);
     let take = |sample: &lines::Sample| {
         if let Some(header) = sample.header()
             && !header.is_time_zero()
@@ -148,11 +149,25 @@ pub fn import_written(
         }
     };
     let left = lines::each(input, take, |_| {})?;
+    let take_faults = |sample: &lines::Sample| match sample.header() {
+        Some(header) if header.event == markers::FAULTS.as_bytes() => {
+            import.faults(&header, sample);
+        }
+        _ => others += 1,
+    };
+    let left_of_faults = match faults {
+        Some(faults) => lines::each(faults, take_faults, |_| {})?,
+        None => Leftovers::default(),
+    };
     if import.left_out > 0 {
         return Err(TextError::TooManyStacks);
     }
-    let is_complete =
-        import.trace.samples.len() as u64 == samples && more == 0 && left == Leftovers::default();
+    let is_complete = import.trace.samples.len() as u64 == samples
+        && more == 0
+        && others == 0
+        && [left, left_of_faults]
+            .iter()
+            .all(|left| *left == Leftovers::default());
     if !is_complete {
         return Err(TextError::NotWritten);
     }
@@ -255,21 +270,38 @@ impl Import {
 
     /// Adds a time without a CPU, of a text that perfcollect wrote.
     fn wait(&mut self, header: &Header<'_>, sample: &lines::Sample) {
+        if let Some(wait) = self.other_sample(header, sample) {
+            self.trace.blocked.push(Sample {
+                time: Nanos(wait.time.0.saturating_add(wait.weight.0)),
+                cpu: Cpu::default(),
+                ..wait
+            });
+        }
+    }
+
+    /// Adds a sample of page faults, of a text that perfcollect wrote.
+    fn faults(&mut self, header: &Header<'_>, sample: &lines::Sample) {
+        if let Some(faults) = self.other_sample(header, sample) {
+            self.trace.faults.push(faults);
+        }
+    }
+
+    /// Returns a record that is no CPU sample, with its period as the weight, unless there are too many.
+    fn other_sample(&mut self, header: &Header<'_>, sample: &lines::Sample) -> Option<Sample> {
         let Some(frames) = self.frames_of(header, sample) else {
             self.left_out += 1;
-            return;
+            return None;
         };
-        let length = header.period.unwrap_or_default();
-        let start = header.time.unwrap_or_default();
-        let thread = self.thread(header);
-        let stack = self.trace.stacks.intern(frames);
-        self.trace.blocked.push(Sample {
-            time: Nanos(start.0.saturating_add(length)),
-            weight: Nanos(length),
-            thread,
-            cpu: Cpu::default(),
-            stack,
-        });
+        Some(Sample {
+            time: header.time.unwrap_or_default(),
+            weight: Nanos(header.period.unwrap_or_default().min(MAX_WEIGHT_NS)),
+            thread: self.thread(header),
+            cpu: header.cpu.unwrap_or_default(),
+            stack: match frames.is_empty() {
+                true => StackId::EMPTY,
+                false => self.trace.stacks.intern(frames),
+            },
+        })
     }
 
     /// Returns the frames of a record, the root first, or `None` if there are too many.

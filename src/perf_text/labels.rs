@@ -45,28 +45,27 @@ enum Suffix {
 }
 
 impl Labels {
-    /// Reads folded stacks.
+    /// Adds the labels of folded stacks.
     ///
     /// # Errors
     /// Reading fails.
-    pub fn read(mut stacks: impl BufRead) -> Result<Self, TextError> {
-        let mut labels = Self::default();
+    pub fn read(&mut self, mut stacks: impl BufRead) -> Result<(), TextError> {
         let mut line = Vec::new();
         loop {
             line.clear();
             let mut limited = stacks.by_ref().take(MAX_LINE_BYTES);
             if limited.read_until(b'\n', &mut line)? == 0 {
-                return Ok(labels);
+                return Ok(());
             }
             let text = String::from_utf8_lossy(&line);
             let stack = text.rsplit_once(' ').map_or("", |(stack, _)| stack);
             let mut frames = stack.split(';');
-            labels.add_process(frames.next().unwrap_or_default());
+            self.add_process(frames.next().unwrap_or_default());
             let mut outer = "";
             for frame in frames {
-                let name = labels.add(frame);
+                let name = self.add(frame);
                 if name == outer && frame.ends_with(INLINED) {
-                    labels.add_in_itself(name);
+                    self.add_in_itself(name);
                 }
                 outer = name;
             }

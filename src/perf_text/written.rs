@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::error::TextError;
 use super::import::{WrittenTrace, import_written};
 use super::labels::Labels;
-use crate::output::archive::PERF_TEXT;
+use crate::output::archive::{FAULTS, FAULTS_TEXT, FOLDED, PERF_TEXT};
 use crate::output::summary::Summary;
 use crate::symbolize::{CancelCheck, CancellableReader};
 use crate::trace::Module;
@@ -44,11 +44,20 @@ pub(crate) fn read_written(
     summary: &Summary,
     cancel: CancelCheck<'_>,
 ) -> Result<WrittenTrace, WrittenError> {
-    let (inner, _) = archive.folded()?;
-    let labels = Labels::read(buffered(CancellableReader { inner, cancel }))?;
-    let inner = archive.entry(PERF_TEXT, MAX_TEXT_BYTES)?;
-    let text = buffered(CancellableReader { inner, cancel });
-    let mut written = import_written(text, labels, summary.samples)?;
+    let mut labels = Labels::default();
+    for entry in [FOLDED, FAULTS] {
+        if entry == FOLDED || archive.has(entry) {
+            let (inner, _) = archive.folded(entry)?;
+            labels.read(buffered(CancellableReader { inner, cancel }))?;
+        }
+    }
+    let text = |inner| buffered(CancellableReader { inner, cancel });
+    let samples = archive.entry(PERF_TEXT, MAX_TEXT_BYTES)?;
+    let faults = match archive.has(FAULTS_TEXT) {
+        true => Some(text(archive.entry(FAULTS_TEXT, MAX_TEXT_BYTES)?)),
+        false => None,
+    };
+    let mut written = import_written(text(samples), faults, labels, summary.samples)?;
     let trace = &mut written.trace;
     trace.info = summary.info.clone();
     trace.quality = summary.quality.clone();

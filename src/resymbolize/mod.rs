@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use crate::output::NameStyle;
 use crate::output::StackViews;
-use crate::output::archive::{ArchiveError, BLOCKED_GRAPH, PERF_TEXT};
+use crate::output::archive::{ArchiveError, BLOCKED_GRAPH, FOLDED, PERF_TEXT};
 use crate::output::file::{self, OutputError};
 use crate::output::output_file::OutputFile;
 use crate::output::sanitize::terminal;
@@ -259,7 +259,7 @@ fn read_styled(
     let style = [NameStyle::Full, NameStyle::Short]
         .into_iter()
         .find(|style| {
-            archive.folded().is_ok_and(|(inner, _)| {
+            archive.folded(FOLDED).is_ok_and(|(inner, _)| {
                 let entry = CancellableReader { inner, cancel };
                 let mut folded = BufReader::with_capacity(BUFFER_BYTES, entry);
                 is_equal(&written.trace, *style, &mut folded)

@@ -172,6 +172,7 @@ impl Modules {
         summary.unnamed = new.unnamed;
         summary.shares = new.shares;
         summary.thread_time = new.thread_time;
+        summary.faults = new.faults;
         for process in &mut summary.processes {
             let key = |row: &ProcessSummary| (row.pid, row.samples);
             let mut rows = new.processes.iter();

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{BUFFER_BYTES, MAX_ENTRY_BYTES};
 use crate::output::StackViews;
 use crate::output::archive::{
-    self, ArchiveError, BLOCKED, BLOCKED_GRAPH, FLAME_GRAPH, FOLDED, PERF_TEXT, SUMMARY,
+    self, ArchiveError, FAULTS_TEXT, FLAME_GRAPH, FOLDED, MEASURED, PERF_TEXT, SUMMARY,
 };
 use crate::output::perf_text::{self, EscapedNames};
 use crate::output::summary::Summary;
@@ -73,18 +73,27 @@ pub(super) fn write(
                 continue;
             }
             let content = || Ok::<_, io::Error>(archive.zip.unpack(entry)?.take(MAX_ENTRY_BYTES));
+            let measured = MEASURED.iter().find_map(|&(measure, folded, graph)| {
+                [(folded, false), (graph, true)]
+                    .into_iter()
+                    .find_map(|(entry, is_graph)| (entry == name).then_some((measure, is_graph)))
+            });
             match name {
-                PERF_TEXT => new.entry(name, |out| {
+                PERF_TEXT | FAULTS_TEXT => new.entry(name, |out| {
                     let text = BufReader::with_capacity(BUFFER_BYTES, content()?);
                     Ok(perf_text::replace_frames(text, replaced, out)?)
                 })?,
                 FOLDED => new.entry(name, |out| Ok(views.write_folded(out)?))?,
-                BLOCKED => new.entry(name, |out| Ok(views.write_blocked(out)?))?,
-                BLOCKED_GRAPH => new.entry(name, |out| Ok(views.write_blocked_graph(out)?))?,
                 FLAME_GRAPH => {
                     new.entry(name, |out| Ok(out.write_all(views.flame_graph()?)?))?;
                 }
                 SUMMARY => new.summary(summary)?,
+                name if let Some((measure, is_graph)) = measured => {
+                    new.entry(name, |out| match is_graph {
+                        true => Ok(views.write_measured_graph(measure, out)?),
+                        false => Ok(views.write_measured(measure, out)?),
+                    })?;
+                }
                 name => new.entry(name, |out| {
                     io::copy(&mut content()?, out)?;
                     Ok(())

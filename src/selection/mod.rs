@@ -165,6 +165,9 @@ impl Selection {
             Some(selected)
         });
         let samples: Samples = samples.collect();
+        let faults = trace.faults.iter();
+        let faults = faults.filter(|sample| times.contains(&sample.time));
+        let faults: Samples = faults.filter_map(&mut select).collect();
         let within = trace.blocked.iter().filter_map(|wait| within(wait, &times));
         let blocked: Samples = within.filter_map(select).collect();
         let rows = rows.finish();
@@ -173,6 +176,7 @@ impl Selection {
         }
         trace.samples = samples;
         trace.blocked = blocked;
+        trace.faults = faults;
         rows.apply(trace);
         // Which of them have doubtful callers is unknown.
         trace.quality.stacks = quality;
@@ -183,6 +187,9 @@ impl Selection {
         }
         if let Some(counters) = &mut trace.info.counters {
             counters.keep(|pid| pids.contains(&pid));
+        }
+        if let Some(block_io) = &mut trace.info.block_io {
+            block_io.keep(|pid| pids.contains(&pid));
         }
         self.describe(&mut trace.info, &times);
     }
@@ -202,6 +209,7 @@ impl Selection {
             // They are of the whole capture.
             info.cpu_pressure = None;
             info.counters = None;
+            info.block_io = None;
         }
         let process = self.process.iter().map(|name| format!("process {name}"));
         let thread = self.thread.iter().map(|name| format!("thread {name}"));

@@ -221,6 +221,7 @@ pub fn symbolize(
         stacks: raw_trace.stacks,
         samples: raw_trace.samples,
         blocked: raw_trace.blocked,
+        faults: raw_trace.faults,
         places,
         event_code: raw_trace.event_code,
         modules: Vec::new(),

@@ -1,5 +1,6 @@
 //! The finished trace: output of every input path, input of every writer.
 
+mod block_io;
 mod blocked;
 mod callers;
 mod code_address;
@@ -24,6 +25,8 @@ mod symptom;
 mod throttle;
 
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
+pub(crate) use block_io::MAX_IO_ROWS;
+pub use block_io::{BlockIo, BlockIoRow};
 pub use blocked::{Blocked, BlockedOn, IDLE, reason_of};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
@@ -238,6 +241,9 @@ pub struct CaptureInfo {
     /// Counted events; `None` if none were requested, or perfcollect was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
+    /// Requests to block devices; `None` if they were not followed, or perfcollect was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_io: Option<BlockIo>,
 }
 
 impl CaptureInfo {
@@ -287,6 +293,8 @@ pub struct Trace {
     /// Times for which threads waited, in order of their ends: a sample has the end, the length as its
     /// weight, and the stack with [`Blocked`] as its leaf.
     pub blocked: Samples,
+    /// Samples of page faults in order of time: the weight of each is the number of faults that it stands for.
+    pub faults: Samples,
     /// The leaves of these stacks.
     pub places: FxHashMap<FrameId, Blocked>,
     /// One row per ELF file with code in a stack.

@@ -96,7 +96,7 @@ pub enum NoticeKind {
 
     /// Hardware cycles are not available.
     NoHardwareCycles,
-    /// Events of the CPU or the kernel were not counted. Subject: their names. Count: threads or processes.
+    /// Events of the CPU or the kernel were not counted or sampled. Subject: their names. Count: threads or processes.
     CountersMissing,
     /// The kernel does not copy stacks.
     NoStackCopies,

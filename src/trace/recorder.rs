@@ -50,6 +50,7 @@ pub struct Recorder<W> {
     files: SampledFiles,
     samples: u64,
     waits: u64,
+    fault_samples: u64,
     spool: SpoolWriter<W>,
 }
 
@@ -159,6 +160,7 @@ impl<W: Write> Recorder<W> {
             files: SampledFiles::default(),
             samples: 0,
             waits: 0,
+            fault_samples: 0,
             spool: SpoolWriter::new(spool, header),
         }
     }
@@ -278,6 +280,12 @@ impl<W: Write> Recorder<W> {
         self.waits
     }
 
+    /// Returns the number of samples of page faults so far.
+    #[must_use]
+    pub fn fault_samples(&self) -> u64 {
+        self.fault_samples
+    }
+
     /// Returns the size of the spool so far, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -355,6 +363,14 @@ impl<W: Write, S: RowSource> SampleWriter<'_, W, S> {
     pub fn push_blocked(&mut self, wait: Sample) {
         self.recorder.spool.put(&SpoolRow::Blocked(wait));
         self.recorder.waits += 1;
+    }
+
+    /// Writes a sample of page faults, whose weight is their number.
+    ///
+    /// These samples must be in order of time.
+    pub fn push_faults(&mut self, sample: Sample) {
+        self.recorder.spool.put(&SpoolRow::Faults(sample));
+        self.recorder.fault_samples += 1;
     }
 
     /// Writes a sample.

@@ -110,7 +110,7 @@ pub(super) fn each_stack(
     samples: u64,
     take: impl FnMut(&str) -> Option<u64>,
 ) -> Result<(), ViewError> {
-    let (folded, max_bytes) = archive.folded()?;
+    let (folded, max_bytes) = archive.folded(FOLDED)?;
     let folded = read_folded(BufReader::new(folded), (samples, max_bytes), take)?;
     match folded == samples {
         true => Ok(()),

@@ -1,12 +1,14 @@
 //! `perfcollect view`: the content of a trace as plain text.
 
 pub mod archive;
+mod block_io;
 mod blocked;
 mod call_tree;
 mod code_rows;
 mod counters;
 mod diff;
 pub mod events;
+mod faults;
 pub(crate) mod fitted;
 mod method;
 pub mod more;

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use super::fitted::{fitted, with_ellipsis};
 use super::more::More;
 use super::report::{no_findings, percent, short};
-use super::{code_rows, count, counters, notices, quality, requests};
+use super::{block_io, code_rows, count, counters, faults, notices, quality, requests};
 use crate::output::NameStyle;
 use crate::output::sanitize::{terminal, truncate_with_ellipsis};
 use crate::output::summary::{Finding, Summary};
@@ -130,6 +130,9 @@ pub(super) fn no_samples(summary: &Summary) -> String {
     let seconds = summary.info.seconds();
     match summary.blocked {
         Some(_) => format!("no samples: the threads waited, for {seconds:.1} s"),
+        None if summary.quality.events.is_empty() => {
+            format!("no samples in {seconds:.1} s")
+        }
         None => format!("no samples, only events, in {seconds:.1} s"),
     }
 }
@@ -178,16 +181,24 @@ fn processes(summary: &Summary, width: usize) -> Vec<String> {
     rows.collect()
 }
 
-/// Returns the line about counted events, and the command that shows more.
+/// Returns the lines about counted events, page faults and disks, and the commands that show more.
 fn counted(summary: &Summary, more: Option<&More>, width: usize) -> Vec<String> {
-    let Some(counted) = counters::in_short(summary) else {
-        return Vec::new();
-    };
-    let options = whole_words(width).subsequent_indent(INDENT);
-    let text = format!("counted: {counted}");
-    let lines = textwrap::wrap(&text, options).into_iter();
-    let command = more.map(|more| COMMAND.to_owned() + &terminal(&more.table("counters")));
-    lines.map(Into::into).chain(command).collect()
+    let counted = counters::in_short(summary).map(|counted| format!("counted: {counted}"));
+    let texts = [
+        (counted, "counters"),
+        (faults::in_short(summary), "faults"),
+        (block_io::in_short(summary), "io"),
+    ];
+    let mut lines = Vec::new();
+    for (text, table) in texts {
+        let Some(text) = text else {
+            continue;
+        };
+        let options = whole_words(width).subsequent_indent(INDENT);
+        lines.extend(textwrap::wrap(&text, options).into_iter().map(Into::into));
+        lines.extend(more.map(|more| COMMAND.to_owned() + &terminal(&more.table(table))));
+    }
+    lines
 }
 
 /// Adds up rows with the same key. Returns the first row of each, with the samples and the number of

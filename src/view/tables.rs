@@ -7,7 +7,10 @@ use clap::ValueEnum;
 
 use super::call_tree::TreeRow;
 use super::table::{Cell, Table, TableFormat};
-use super::{OpenTrace, Rows, ViewError, code_rows, counters, report, roles, runtime_tables};
+use super::{
+    OpenTrace, Rows, ViewError, block_io, code_rows, counters, faults, report, roles,
+    runtime_tables,
+};
 use crate::output::sanitize::json_text;
 use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
 use crate::output::variant_name;
@@ -32,6 +35,9 @@ const NO_NETWORK: &str =
 /// Why there are no threads.
 const NOT_BLOCKED: &str = "what threads wait for is read at the end of a capture of processes (-pid, -n): \
     `perfcollect stacks -p PID` shows it now";
+
+/// Why there are no page faults.
+const NO_FAULTS: &str = "no page faults were sampled: a capture with -faults samples them";
 
 /// Why there are no times of threads.
 const NO_THREAD_TIME: &str = "where threads spend the time without a CPU is not in the trace: a capture with -threadtime follows that";
@@ -66,6 +72,12 @@ pub enum ReportKind {
         alias = "thread-time"
     )]
     ThreadTime,
+    /// Functions by their page faults; a capture with -faults samples them.
+    #[value(alias = "page-faults", alias = "pagefaults")]
+    Faults,
+    /// Requests to disks by device and process; a capture with -io follows them.
+    #[value(alias = "blockio", alias = "block-io", alias = "disk")]
+    Io,
     /// Modules by the CPU time of their own code.
     Modules,
     /// System calls.
@@ -179,6 +191,11 @@ fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
             Some(times) => (times.place_count, times.places.len()),
             None => return Some(NO_THREAD_TIME.to_owned()),
         },
+        ReportKind::Faults => match &summary.faults {
+            Some(faults) => (faults.method_count, faults.methods.len()),
+            None => return Some(NO_FAULTS.to_owned()),
+        },
+        ReportKind::Io => return block_io::omitted(summary),
         ReportKind::Modules => return shares_omitted(&shares.modules),
         ReportKind::Syscalls => return shares_omitted(&shares.syscalls),
         ReportKind::Threads if !full => return shares_omitted(&shares.threads),
@@ -188,6 +205,7 @@ fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
     let all_of_it = match kind {
         ReportKind::Cpu => format!("{} has all", trace.more.functions()),
         ReportKind::Blocked => "threads.json has all".to_owned(),
+        ReportKind::Faults => "faults.folded in the trace has all".to_owned(),
         _ => "summary.json does not have them".to_owned(),
     };
     (more > 0).then(|| format!("... and {more} more: {all_of_it}"))
@@ -315,6 +333,8 @@ fn table(
         ReportKind::Blocked => blocked(summary),
         ReportKind::ThreadTime if full => thread_times(summary),
         ReportKind::ThreadTime => places(summary),
+        ReportKind::Faults => faults::table(summary),
+        ReportKind::Io => block_io::table(summary),
         ReportKind::Modules => parts("modules", summary, &shares.modules),
         ReportKind::Syscalls => parts("syscalls", summary, &shares.syscalls),
         ReportKind::Gc => runtime_tables::gc(summary),

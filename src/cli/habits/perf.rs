@@ -12,7 +12,7 @@ use crate::output::file;
 /// Events of `-e` that are CPU time, and those that are cycles.
 const CPU_TIME: [&str; 2] = ["cpu-clock", "task-clock"];
 const CYCLES: [&str; 2] = ["cycles", "cpu-cycles"];
-/// Events that are counted with it, and those that the kernel counts.
+/// Events that are counted with it, those that the kernel counts, and those that are sampled.
 const HARDWARE: [&str; 6] = [
     "instructions",
     "branches",
@@ -21,16 +21,8 @@ const HARDWARE: [&str; 6] = [
     "cache-references",
     "cache-misses",
 ];
-const SYSTEM: [&str; 8] = [
-    "page-faults",
-    "faults",
-    "minor-faults",
-    "major-faults",
-    "context-switches",
-    "cs",
-    "cpu-migrations",
-    "migrations",
-];
+const SYSTEM: [&str; 4] = ["context-switches", "cs", "cpu-migrations", "migrations"];
+const FAULTS: [&str; 4] = ["page-faults", "faults", "minor-faults", "major-faults"];
 /// Recording that perf reads by default.
 const PERF_DATA: &str = "perf.data";
 /// Words by which a report is recognized as one of perf.
@@ -229,7 +221,7 @@ pub(super) fn record(words: &[OsString]) -> Translated {
         );
     }
     let mut line = Line::new("collect");
-    let (mut hardware, mut system) = (false, false);
+    let (mut hardware, mut system, mut faults) = (false, false, false);
     for event in wanted.event.iter().flat_map(|events| events.split(',')) {
         let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
         if modifiers.contains('u') != modifiers.contains('k') {
@@ -242,6 +234,8 @@ pub(super) fn record(words: &[OsString]) -> Translated {
             hardware = true;
         } else if SYSTEM.contains(&name) {
             system = true;
+        } else if FAULTS.contains(&name) {
+            faults = true;
         } else if !CPU_TIME.contains(&name) {
             return sentence(format!(
                 "-e {event}: perfcollect samples CPU time (cpu-clock), or cycles if the CPU counts them; record other \
@@ -249,7 +243,12 @@ pub(super) fn record(words: &[OsString]) -> Translated {
             ));
         }
     }
-    for (wanted, option) in [(hardware, "-hwevents"), (system, "-system")] {
+    let options = [
+        (hardware, "-hwevents"),
+        (system, "-system"),
+        (faults, "-faults"),
+    ];
+    for (wanted, option) in options {
         if wanted {
             line.word(option);
         }

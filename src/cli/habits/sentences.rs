@@ -28,7 +28,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (
         &["trace", "ftrace"],
         "system calls are not traced: `perfcollect report NAME -kind syscalls` shows the CPU time in each, `perf trace` \
-         lists them",
+         lists them; -faults of `perfcollect collect` samples page faults",
     ),
     (&["lock"], LOCKS),
     (&["sched", "timechart", "kwork"], NO_SWITCHES),
@@ -38,7 +38,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (
         &["list", "list-profiles"],
-        "what can be captured is in `perfcollect collect --help`: CPU time, counts with -hwevents and -system, and .NET events \
+        "what can be captured is in `perfcollect collect --help`: CPU time, page faults with -faults, counts with -hwevents and -system, and .NET events \
          by -profile, -events, -clrevents or -providers, each of which lists its names if one is wrong",
     ),
     (

@@ -12,6 +12,8 @@ pub(crate) const NO_STACK: &str = "0 {no stack} (perfcollect)";
 pub(crate) const MODULE: &str = "perfcollect";
 /// Event of the records of times without a CPU.
 pub(crate) const SWITCH: &str = "sched:sched_switch";
+/// Event of the samples of page faults.
+pub(crate) const FAULTS: &str = "page-faults";
 /// Keeps the idle thread out of PerfView's Thread Time.
 pub(super) const NO_IDLE_THREAD: &str = "sched:sched_process_exit: comm=swapper pid=0 prio=120\n";
 /// Start of the events that [`END`] may also have.

@@ -54,6 +54,11 @@
 //! ```
 //! Thread 0 is idle. A record that it has ended, after time zero, keeps it out of the view.
 //!
+//! # Page faults
+//!
+//! Samples of page faults are no CPU time, so they are a text for themselves (`faults.perf.txt`), with the number of faults
+//! as the period. PerfView does not look for it.
+//!
 //! The Firefox Profiler recognizes perf script text by the first line: a sample, or `# ========` as `perf script --header`
 //! prints it.
 
@@ -76,6 +81,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 const MAX_LINE_BYTES: u64 = 64 << 10;
 /// PerfView interns stacks by recursion on threads with 1 MB of stack.
 const MAX_FRAMES: usize = 1000;
+/// Text before the samples of page faults.
+const FAULTS_HEADER: &[u8] =
+    b"# ========\n# written by perfcollect: samples of page faults, each with their number\n# ========\n#\n";
 /// Replaces the callers of a stack that has more than [`MAX_FRAMES`].
 const TRUNCATED_FRAME: &[u8] = b"\t0 {truncated} (perfcollect)\n";
 
@@ -96,7 +104,7 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         // Late samples are moved: some readers refuse a time before the last one.
         now = now.max(Nanos(times.shifted(sample.time)));
         sample.time = now;
-        put_sample(&names, &sample, cpu, &mut text);
+        put_sample(&names, &names.event, &sample, cpu, &mut text);
         let end = now.0.saturating_add(sample.weight.0);
         put_end(cpu, Nanos(end), &mut text);
         out.write_all(&text)?;
@@ -104,6 +112,24 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     }
     for wait in waits {
         put_wait(&names, &times, &wait, &mut text);
+        out.write_all(&text)?;
+        text.clear();
+    }
+    out.write_all(&text)
+}
+
+/// Writes the samples of page faults of `trace`.
+///
+/// # Errors
+/// Returns the errors of `out`.
+pub(crate) fn write_faults(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+    let times = TimeZero::new(trace);
+    let names = EscapedNames::new(trace);
+    let event = format!("{}: \n", markers::FAULTS);
+    let mut text = FAULTS_HEADER.to_vec();
+    for mut sample in trace.faults.iter() {
+        sample.time = Nanos(times.shifted(sample.time));
+        put_sample(&names, &event, &sample, sample.cpu.0 as usize, &mut text);
         out.write_all(&text)?;
         text.clear();
     }
@@ -180,12 +206,18 @@ fn header(names: &EscapedNames<'_>, time_zero: Nanos) -> Vec<u8> {
     header
 }
 
-fn put_sample(names: &EscapedNames<'_>, sample: &Sample, cpu: usize, out: &mut Vec<u8>) {
+fn put_sample(
+    names: &EscapedNames<'_>,
+    event: &str,
+    sample: &Sample,
+    cpu: usize,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(names.thread(sample.thread));
     put_moment(cpu, sample.time, out);
     put_digits::<10>(out, sample.weight.0, 1, b'0');
     out.push(b' ');
-    out.extend_from_slice(names.event.as_bytes());
+    out.extend_from_slice(event.as_bytes());
     put_stack(names, sample.stack, out);
     out.push(b'\n');
 }

@@ -1,7 +1,9 @@
 //! The summary of a trace: the content of `summary.json` and the source of the reports.
 
 mod blocked;
+mod code_place;
 mod entries;
+mod faults;
 mod finding;
 mod methods;
 mod modules;
@@ -21,6 +23,7 @@ pub use blocked::{
     MAX_DEADLOCKS, MAX_GROUPS, MAX_LOCK_METHODS, MAX_LOCKS, MAX_PROCESSES as MAX_BLOCKED_PROCESSES,
     MAX_TIDS,
 };
+pub use faults::{FaultSummary, MethodFaults, ProcessFaults};
 pub use finding::{Finding, REPORT, TRACE};
 pub use methods::MethodSummary;
 pub use modules::ModuleSummary;
@@ -51,7 +54,7 @@ use super::own_code::OwnCode;
 use super::sanitize;
 use super::time_zero::TimeZero;
 use crate::history::MAX_PROCESSES;
-use crate::trace::{CaptureInfo, ProcessId, Quality, Trace};
+use crate::trace::{BlockIo, CaptureInfo, ProcessId, Quality, Trace};
 use methods::Methods;
 use shares::ShareCounts;
 
@@ -127,6 +130,9 @@ pub struct Summary {
     /// Where threads spent the time without a CPU. `None` if the capture did not follow that (`-threadtime`).
     #[serde(default)]
     pub thread_time: Option<ThreadTime>,
+    /// Page faults by code. `None` if the capture did not sample them (`-faults`), or there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<FaultSummary>,
 }
 
 impl Summary {
@@ -136,7 +142,9 @@ impl Summary {
         self.samples == 0
             && (!self.quality.events.is_empty()
                 || self.blocked.is_some()
-                || self.thread_time.is_some())
+                || self.thread_time.is_some()
+                || self.faults.is_some()
+                || self.info.block_io.is_some())
     }
 
     /// Returns the CPUs that were used on average, if samples count time.
@@ -169,8 +177,10 @@ impl Summary {
                 process.name = kept(&process.name);
             }
         }
+        self.info.block_io.iter_mut().for_each(BlockIo::truncate);
         self.blocked.iter_mut().for_each(BlockedSummary::truncate);
         self.thread_time.iter_mut().for_each(ThreadTime::truncate);
+        self.faults.iter_mut().for_each(FaultSummary::truncate);
         self.runtimes.truncate(MAX_PROCESSES);
         self.runtimes.iter_mut().for_each(RuntimeSummary::truncate);
         let Shares {
@@ -244,6 +254,7 @@ impl Summary {
             runtimes: Vec::new(),
             blocked: None,
             thread_time: ThreadTime::of(trace, own_code),
+            faults: FaultSummary::of(trace, own_code, &last_programs),
         }
     }
 }

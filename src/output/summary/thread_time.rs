@@ -5,12 +5,10 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use super::code_place::CodePlace;
 use super::{TOP, kept, ms};
-use crate::output::label;
 use crate::output::own_code::OwnCode;
-use crate::trace::{
-    FrameId, FunctionId, FunctionKind, IDLE, Sample, StackId, ThreadId, Trace, reason_of,
-};
+use crate::trace::{FunctionId, FunctionKind, IDLE, Sample, StackId, ThreadId, Trace, reason_of};
 
 /// Parts of the capture: a place in which all threads together were for less is only counted.
 const MIN_PART: u64 = 1000;
@@ -159,20 +157,14 @@ impl ThreadTime {
         places.retain(|(_, _, ns, _)| *ns >= least);
         places.truncate(TOP);
         let places = places.into_iter().map(|(pid, place, ns, threads)| {
-            let (module, method) = match place.function {
-                Some((frame, function)) => {
-                    let row = &trace.functions[function.index()];
-                    (label::module(row), label::name(trace, frame, function))
-                }
-                None => ("", "".into()),
-            };
+            let [module, method] = place.code.names(trace);
             PlaceTime {
                 pid,
                 process: names.get(&pid).copied().map_or_else(String::new, kept),
                 reason: reason(trace, place.reason),
-                module: kept(module),
-                method: kept(&method),
-                own: place.own,
+                module,
+                method,
+                own: place.code.own,
                 ms: ms(ns),
                 threads: threads as u64,
             }
@@ -220,43 +212,18 @@ type Reason = Option<FunctionId>;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Place {
     reason: Reason,
-    function: Option<(FrameId, FunctionId)>,
-    own: bool,
+    code: CodePlace,
 }
 
 impl Place {
     fn of(trace: &Trace, own_code: &OwnCode, stack: StackId) -> Self {
-        let mut place = Self {
-            reason: None,
-            function: None,
-            own: false,
-        };
-        for frame in trace.stacks.leaf_first(stack) {
-            for id in trace.functions_leaf_first(frame) {
-                match trace.functions[id.index()].kind {
-                    FunctionKind::Blocked => place.reason = Some(id),
-                    FunctionKind::Marker => {}
-                    _ if own_code.is_own(id) => {
-                        place.function = Some((first_frame(trace, frame, id), id));
-                        place.own = true;
-                        return place;
-                    }
-                    _ if place.function.is_none() => {
-                        place.function = Some((first_frame(trace, frame, id), id));
-                    }
-                    _ => {}
-                }
-            }
+        let frames = trace.stacks.leaf_first(stack);
+        let mut functions = frames.flat_map(|frame| trace.functions_leaf_first(frame));
+        let is_reason = |id: &FunctionId| trace.functions[id.index()].kind == FunctionKind::Blocked;
+        Self {
+            reason: functions.next().filter(is_reason),
+            code: CodePlace::of(trace, own_code, stack),
         }
-        place
-    }
-}
-
-/// Returns the same frame for all addresses of a function with a name.
-fn first_frame(trace: &Trace, frame: FrameId, function: FunctionId) -> FrameId {
-    match trace.functions[function.index()].name {
-        Some(_) => FrameId(0),
-        None => frame,
     }
 }
 

@@ -5,8 +5,9 @@ use std::io::Write;
 use rustc_hash::FxHashMap;
 
 use super::expression::{Expression, truncate, value_of};
-use super::format::{Field, Format};
+use super::format::Format;
 use crate::bytes::Bytes;
+use crate::perf_data::TracepointField;
 
 /// Maximum width of one conversion.
 const MAX_WIDTH: usize = 256;
@@ -197,7 +198,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Returns the bytes of a field at any place of the sample.
-    fn bytes(&self, field: &Field) -> Option<&'a [u8]> {
+    fn bytes(&self, field: &TracepointField) -> Option<&'a [u8]> {
         let stored = self.raw.get(field.offset..)?.get(..field.size)?;
         if !field.is_dynamic {
             return Some(stored);
@@ -207,7 +208,7 @@ impl<'a> Printer<'a> {
         self.raw.get(offset..)?.get(..len)
     }
 
-    fn field_number(&self, field: &Field) -> Option<u64> {
+    fn field_number(&self, field: &TracepointField) -> Option<u64> {
         integer(self.bytes(field)?, field.is_signed)
     }
 

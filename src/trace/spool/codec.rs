@@ -38,6 +38,7 @@ pub(super) struct Codec {
     last_address: u64,
     last: Sample,
     last_blocked: Sample,
+    last_faults: Sample,
 }
 
 impl Codec {
@@ -160,6 +161,9 @@ impl Codec {
             SpoolRow::Sample(sample) => sample::encode(sample::SAMPLE, &self.last, sample, out),
             SpoolRow::Blocked(wait) => {
                 sample::encode(sample::BLOCKED, &self.last_blocked, wait, out);
+            }
+            SpoolRow::Faults(faults) => {
+                sample::encode(sample::FAULTS, &self.last_faults, faults, out);
             }
         }
         self.follow(row);
@@ -293,6 +297,9 @@ impl Codec {
                 }
                 SpoolRow::Blocked(wait)
             }
+            kind if sample::is_kind(sample::FAULTS, kind) => {
+                SpoolRow::Faults(self.decode_sample(&self.last_faults, kind, input)?)
+            }
             kind => return Err(RowError::Kind(kind)),
         };
         self.follow(&row);
@@ -366,6 +373,7 @@ impl Codec {
             SpoolRow::Node(..) => self.nodes.end += 1,
             SpoolRow::Sample(sample) => self.last = *sample,
             SpoolRow::Blocked(wait) => self.last_blocked = *wait,
+            SpoolRow::Faults(faults) => self.last_faults = *faults,
             SpoolRow::Forget => {
                 self.frames.start = self.frames.end;
                 self.nodes.start = self.nodes.end;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! spool  = block*                               read up to the last whole block
-//! block  = "PCS6" sequence raw_len stored_len crc stored
+//! block  = "PCS7" sequence raw_len stored_len crc stored
 //!          u32 little endian each; sequence starts at 0; raw_len <= 256 KiB;
 //!          stored is LZ4, or the rows themselves if stored_len = raw_len;
 //!          crc (CRC-32) covers all of the block before it and `stored`
@@ -38,10 +38,11 @@
 //!                     sample before; time - time of the sample before (signed), these fields
 //!   0x40 blocked      the same of the time for which a thread waited, with the end as its time,
 //!                     and the row before of this kind
+//!   0x20 faults       the same of a sample of page faults, with their number as its weight
 //! ```
 //!
-//! Version PCS5 has no blocked rows and frames, and its crc does not cover the version; PCS4 also no row 18, PCS3 also no row 17, PCS2 also no row 16. The
-//! reader accepts all.
+//! Version PCS6 has no rows of faults; PCS5 also no blocked rows and frames, and its crc does not cover the version; PCS4
+//! also no row 18, PCS3 also no row 17, PCS2 also no row 16. The reader accepts all.
 //!
 //! Files, processes, threads, frames and nodes have ids in the order of their rows. Each row
 //! precedes its first use (a frame or node may repeat, see `Recorder`). So any number of whole

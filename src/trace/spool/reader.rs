@@ -58,6 +58,8 @@ pub struct RawTrace {
     pub samples: Samples,
     /// Times for which threads waited, in order of their ends.
     pub blocked: Samples,
+    /// Samples of page faults in order of time, with the number of faults as their weight.
+    pub faults: Samples,
     /// Completeness of the stacks.
     pub quality: StackQuality,
     /// Code with doubtful callers.
@@ -137,6 +139,7 @@ impl RawTrace {
             stacks: StackTable::default(),
             blocked: samples.in_same_file(1),
             samples,
+            faults: Samples::default(),
             quality: StackQuality::default(),
             doubtful: Vec::new(),
             losses: Losses::default(),
@@ -205,6 +208,7 @@ impl Reader {
             stacks,
             samples,
             blocked,
+            faults,
             processes,
             threads,
             files,
@@ -278,6 +282,11 @@ impl Reader {
                 *end = wait.time.max(*end);
                 wait.stack = self.id_remap.stack_of(wait.stack);
                 blocked.push(wait);
+            }
+            SpoolRow::Faults(mut sample) => {
+                *end = sample.time.max(*end);
+                sample.stack = self.id_remap.stack_of(sample.stack);
+                faults.push(sample);
             }
             SpoolRow::Sample(mut sample) => {
                 *end = sample.time.max(*end);

@@ -152,6 +152,8 @@ pub enum SpoolRow<'a> {
     Sample(Sample),
     /// A thread waited: until a time, for its weight.
     Blocked(Sample),
+    /// A sample of page faults: its weight is their number.
+    Faults(Sample),
     /// No later row refers to a frame or stack node before this row.
     Forget,
 }

@@ -4,7 +4,7 @@ use super::row::RowError;
 use super::wire::{Input, put, put_difference};
 use crate::trace::{Cpu, Nanos, Sample, StackId, ThreadId};
 
-/// Flags of the fields that differ, combined with [`SAMPLE`] or [`BLOCKED`].
+/// Flags of the fields that differ, combined with [`SAMPLE`], [`BLOCKED`] or [`FAULTS`].
 const THREAD: u8 = 1;
 const CPU: u8 = 2;
 const WEIGHT: u8 = 4;
@@ -13,6 +13,8 @@ const STACK: u8 = 8;
 pub(in crate::trace) const SAMPLE: u8 = 0x80;
 /// First byte of the time for which a thread waited, without flags.
 pub(super) const BLOCKED: u8 = 0x40;
+/// First byte of a sample of page faults, without flags.
+pub(super) const FAULTS: u8 = 0x20;
 
 /// Returns whether the first byte of a row is `kind` with flags.
 pub(super) fn is_kind(kind: u8, byte: u8) -> bool {

@@ -86,13 +86,17 @@ fn spool(inputs: &[SampleInput], interval: usize) -> (Vec<u8>, Vec<usize>) {
         let mut writer = recorder.sample_writer(&mut source);
         let truncation = truncation.map(|at| Truncation::ALL[at]);
         let stack = writer.stack(ThreadId(*thread), &leaf_first, truncation);
-        writer.push(Sample {
+        let sample = Sample {
             time: Nanos(*time),
             weight: Nanos(1000 + u64::from(cpu % 2)),
             thread: ThreadId(*thread),
             cpu: Cpu(*cpu),
             stack,
-        });
+        };
+        writer.push(sample);
+        // They are as the samples, each of them one thread further.
+        let thread = ThreadId((thread + 1) % 3);
+        writer.push_faults(Sample { thread, ..sample });
         if index % interval == interval - 1 {
             now += 500_000_000;
             recorder.tick(Nanos(now), &Losses::default());
@@ -157,6 +161,11 @@ fn check_prefix(trace: &RawTrace, inputs: &[SampleInput]) -> Result<(), TestCase
         );
         prop_assert_eq!(sample.weight.0, 1000 + u64::from(input.2 % 2));
         prop_assert_eq!(frames(trace, &sample), expected(input));
+    }
+    prop_assert_eq!(trace.faults.len(), trace.samples.len());
+    for (faults, sample) in trace.faults.iter().zip(trace.samples.iter()) {
+        let thread = ThreadId((sample.thread.0 + 1) % 3);
+        prop_assert_eq!(faults, Sample { thread, ..sample });
     }
     let quality = &trace.quality;
     let counted = quality.samples();
