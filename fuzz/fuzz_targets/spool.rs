@@ -12,7 +12,9 @@ fuzz_target!(|data: &[u8]| {
             continue;
         };
         for samples in [&raw_trace.samples, &raw_trace.blocked] {
-            let total = samples.iter().try_fold(0, |total: u64, sample| total.checked_add(sample.weight.0));
+            let total = samples
+                .iter()
+                .try_fold(0, |total: u64, sample| total.checked_add(sample.weight.0));
             assert!(total.is_some());
         }
         for sample in raw_trace.samples.iter().chain(raw_trace.blocked.iter()) {

@@ -4,11 +4,11 @@
 mod deadlock;
 mod group;
 mod lock;
-mod partition;
 mod places;
 mod read;
 mod reason;
 mod report;
+mod sequence;
 mod summary;
 
 pub use deadlock::Deadlock;

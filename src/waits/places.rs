@@ -3,9 +3,9 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::group::{StackFrame, top_frames};
-use super::partition;
 use super::reason::Reason;
 use super::report::{is_of_go, is_of_runtime, may_be_own};
+use super::sequence;
 use crate::output::label;
 use crate::output::own_code::OwnCode;
 use crate::trace::{
@@ -34,7 +34,7 @@ pub fn name_places(trace: &mut Trace) {
             ..*wait
         }
     };
-    trace.blocked = partition::in_order(trace, with_name);
+    trace.blocked = sequence::in_order(trace, with_name);
 }
 
 /// A stack of a process. Several processes may have it, for different reasons: in one of them the code of the
