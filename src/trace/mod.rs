@@ -324,6 +324,7 @@ impl Trace {
     pub(crate) fn stop_reading(&self) {
         self.samples.stop();
         self.blocked.stop();
+        self.faults.stop();
         self.events.stop();
     }
 
