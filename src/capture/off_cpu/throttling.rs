@@ -117,6 +117,14 @@ impl Throttling {
         // Two groups may have counted the same time.
         groups.max().unwrap_or(0)
     }
+
+    /// Returns whether a thread of a process that is ready now may be throttled: its group was in the last periods.
+    pub(super) fn is_likely(&self, limits: &Limits, now: Nanos) -> bool {
+        let groups = limits.files.iter().filter_map(|file| self.groups.get(file));
+        let last = groups.filter_map(|group| group.history.last_growth()).max();
+        let recent = limits.lowest.map_or(0, |limit| limit.period_ns);
+        last.is_some_and(|last| now.0.saturating_sub(last.0) <= recent.saturating_mul(2))
+    }
 }
 
 /// The last time at which a group could run again, on one CPU after the other.
@@ -217,6 +225,12 @@ impl History {
         }
     }
 
+    /// Returns when the group was last seen to have been throttled since the first time.
+    fn last_growth(&self) -> Option<Nanos> {
+        let (at, _) = self.0.back().filter(|_| self.0.len() > 1)?;
+        Some(*at)
+    }
+
     fn last(&self) -> u64 {
         self.0.back().map_or(0, |(_, value)| *value)
     }
@@ -274,6 +288,8 @@ mod tests {
         for (time, value) in [(100, 90), (200, 100), (201, 250)] {
             history.add(Nanos(time), value);
         }
+        assert_eq!(history.last_growth(), Some(Nanos(201)));
+        assert_eq!(History::new(Nanos(7), 9).last_growth(), None);
         let period = history.period(50);
         let expected = Period {
             after: Nanos(100),

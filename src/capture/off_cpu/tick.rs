@@ -23,6 +23,9 @@ pub(in crate::capture) struct Tick {
     /// For how many nanoseconds of the time in which it waited for one since the last look its control groups
     /// had used up their CPU time.
     pub(super) throttled: u64,
+    /// Since when it has no CPU, and whether its control group was throttled just before. `None` if that does not matter:
+    /// only at the last look, a wait for a CPU is not counted.
+    pub(super) ready: Option<(Nanos, bool)>,
     /// Its counters and the time when it was first known: its start, or that of the capture.
     pub(super) first: Option<(Nanos, ThreadCounters)>,
     /// Where it waits. `None` if it runs.

@@ -209,6 +209,9 @@ impl Ticker {
             let time = perf::now();
             let unchanged_until = thread.last;
             let has_run = counters.is_none_or(|now| now.slices != thread.counters.slices);
+            if let Some(now) = counters.filter(|now| now.ran_ns != thread.ran.0) {
+                thread.ran = (now.ran_ns, time);
+            }
             let is_due = thread.is_due || time.0.saturating_sub(thread.reported.0) >= interval;
             if !(has_run || is_last || is_due) {
                 thread.last = time;
@@ -220,7 +223,11 @@ impl Ticker {
                 find(process, *tid, thread, now, is_last)
             });
             let wait = counters.and_then(|now| thread.cpu_wait(now));
+            let mut ready = is_last.then_some((thread.ran.1, false));
             let throttled = process.map_or(0, |process| {
+                if let Some((_, was_throttled)) = &mut ready {
+                    *was_throttled = self.throttling.is_likely(&process.limits, time);
+                }
                 let wait = wait.map(|wait| self.throttling.of(&wait, &process.limits));
                 if process.limits.lowest.is_some() {
                     thread.read_cpu(*tid);
@@ -234,6 +241,7 @@ impl Ticker {
             let tick = Tick {
                 switches,
                 throttled,
+                ready,
                 is_last,
                 pid: thread.pid,
                 tid: *tid,

@@ -146,6 +146,13 @@ impl<P: Clone> Timeline<P> {
         let (held, woken) = (throttled - stopped, ready - throttled - preempted);
         let spent = [unchanged, ran, ready, line.returned].into_iter();
         let rest = spent.fold(end - start, u64::saturating_sub);
+        // The scheduler counts a wait for a CPU when it ends. A thread that runs is counted from tick to tick.
+        let not_running = tick.ready.filter(|_| place.is_none() && !was_waiting);
+        let (for_cpu, is_throttled) = not_running.map_or((0, false), |(since, is_throttled)| {
+            (end.saturating_sub(since.0).min(rest), is_throttled)
+        });
+        let for_cpu = if for_cpu > UNCOUNTED_NS { for_cpu } else { 0 };
+        let rest = rest - for_cpu;
         // Of what is between two looks, nothing shows where it was: half of it belongs to each place.
         let (to_old, to_new) = match &place {
             Some(_) if old.is_some() => (unchanged + rest / 2, rest - rest / 2),
@@ -153,7 +160,7 @@ impl<P: Clone> Timeline<P> {
             None if tick.is_last => (unchanged + rest.saturating_sub(UNCOUNTED_NS), 0),
             None => (unchanged, 0),
         };
-        let new_start = end - to_new;
+        let new_start = end - to_new - for_cpu;
         // It was ready before it ran.
         let ready_start = new_start.saturating_sub(ready).max(old_start + to_old);
         let parts = [
@@ -169,9 +176,14 @@ impl<P: Clone> Timeline<P> {
             part
         });
         let before = Wait::of(State::Waits(old), old_start, to_old);
+        let last = match is_throttled {
+            true => State::Throttled,
+            false => State::Preempted,
+        };
+        let last = Wait::of(last, end - for_cpu, for_cpu);
         let after = Wait::of(State::Waits(place.clone()), new_start, to_new);
         let waits = before.into_iter().chain(parts.into_iter().flatten());
-        let waits = waits.chain(after).collect();
+        let waits = waits.chain(last).chain(after).collect();
         match place {
             Some(_) => {
                 line = Line {
@@ -233,6 +245,7 @@ mod tests {
             first: None,
             switches: None,
             throttled: 0,
+            ready: None,
             is_last: false,
             found: None,
         }
@@ -348,6 +361,30 @@ mod tests {
             (State::Ready(Some('a')), 210, 700),
         ];
         assert_eq!(waits(&found), expected);
+    }
+
+    #[test]
+    fn a_wait_for_a_cpu_at_the_end_is_not_counted_by_the_scheduler() {
+        for (is_throttled, state) in [(true, State::Throttled), (false, State::Preempted)] {
+            let mut timeline = Timeline::default();
+            timeline.tick(&start(100, 0, 0), None);
+            let last = Tick {
+                is_last: true,
+                ready: Some((Nanos(140 * MS), is_throttled)),
+                ..tick(200, 190, 40, 0, 1)
+            };
+            let found = timeline.tick(&last, None);
+            assert_eq!(waits(&found), [(state, 140, 60)]);
+        }
+        // One that runs has not been counted for less than a tick.
+        let mut timeline = Timeline::<char>::default();
+        timeline.tick(&start(100, 0, 0), None);
+        let last = Tick {
+            is_last: true,
+            ready: Some((Nanos(195 * MS), true)),
+            ..tick(200, 190, 95, 0, 1)
+        };
+        assert!(timeline.tick(&last, None).is_empty());
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(super) struct WatchedThread {
     /// Counters and time of the last look, or else of its start or that of the capture.
     pub(super) counters: ThreadCounters,
     pub(super) last: Nanos,
+    /// CPU time at the last look, in nanoseconds, and since which look it is that.
+    pub(super) ran: (u64, Nanos),
     /// Time of the last look at which a wait for a CPU had ended.
     pub(super) last_wait: Nanos,
     /// CPU that it had last, if it has a CPU limit.
@@ -82,6 +84,7 @@ impl WatchedThread {
             system_call,
             counters,
             last,
+            ran: (counters.ran_ns, now),
             last_wait: Nanos(0),
             cpu: None,
             switches: None,
