@@ -38,6 +38,19 @@ impl Finished {
         self.expect_status(if is_poorer { POORER } else { 0 })
     }
 
+    /// Returns whether this kernel permits a user without rights no events at all. A failure for another reason
+    /// fails the test.
+    #[track_caller]
+    pub fn is_not_permitted(&self) -> bool {
+        let failed = self.status.code() == Some(1);
+        assert!(
+            !failed || self.stderr.contains("not permitted"),
+            "{}",
+            self.stderr
+        );
+        failed
+    }
+
     #[track_caller]
     pub fn expect_status(self, status: i32) -> Self {
         assert!(
