@@ -23,7 +23,8 @@ const ARGUMENT: &str = "files that the command line names, and those beside them
 const CACHE: &str = "the download cache, below directories of the user";
 
 /// Files that use paths, and what paths these are.
-const TRUSTED: [(&str, &str); 46] = [
+const TRUSTED: [(&str, &str); 49] = [
+    ("src/capture/block_io.rs", KERNEL),
     ("src/capture/cpu_waits.rs", KERNEL),
     ("src/capture/off_cpu/mod.rs", KERNEL),
     ("src/capture/off_cpu/watched_thread.rs", KERNEL),
@@ -46,6 +47,8 @@ const TRUSTED: [(&str, &str); 46] = [
     ("src/dotnet/private_memory.rs", KERNEL),
     ("src/machine/descriptors.rs", KERNEL),
     ("src/machine/proc_fs.rs", KERNEL),
+    ("src/machine/throttling.rs", KERNEL),
+    ("src/machine/tracefs.rs", KERNEL),
     ("src/output/directory.rs", OUTPUT),
     ("src/output/event_directory.rs", OUTPUT),
     ("src/output/file.rs", OUTPUT),

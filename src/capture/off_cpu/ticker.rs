@@ -27,6 +27,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(2);
 const LIST_INTERVAL: Duration = Duration::from_millis(25);
 /// Part of the budget that lists of threads and memory maps take at most.
 const LIST_SHARE: f64 = 0.25;
+/// Number of intervals between looks over which most of the CPU time of lists and of unwinding is spread.
+const PAYMENTS: u32 = 16;
 /// Shortest interval of searches for the control groups of the processes, and the part of the budget that they take.
 const LIMITS_INTERVAL: Duration = Duration::from_millis(100);
 const LIMITS_SHARE: f64 = 0.1;
@@ -69,7 +71,7 @@ pub(super) struct Ticker {
     pub(super) started: Nanos,
     next_list: Instant,
     next_limits: Instant,
-    /// CPU time of lists that no interval between looks counts yet.
+    /// CPU time of lists and of unwinding that no interval between looks counts yet.
     owed: Duration,
     pub(super) burst: Burst,
     random: u64,
@@ -141,11 +143,13 @@ impl Ticker {
                 return;
             }
             let unwinding = self.shared.unwinding_ns.swap(0, Ordering::Relaxed);
-            let cost = self.burst.take() + Duration::from_nanos(unwinding);
-            // The first list of many threads must not put off the looks for seconds.
-            let paid = self.owed.min(cost / 2);
+            self.owed += Duration::from_nanos(unwinding);
+            // What is much at once, such as the first list of many threads and their first stacks, must not put off
+            // the looks for seconds.
+            let paid = self.owed / PAYMENTS;
             self.owed -= paid;
-            let interval = (cost + paid).div_f64(self.share).max(MIN_INTERVAL);
+            let cost = self.burst.take() + paid;
+            let interval = cost.div_f64(self.share).max(MIN_INTERVAL);
             let interval = interval.mul_f64(self.next_factor());
             self.shared.rounds.fetch_add(1, Ordering::Relaxed);
             self.pause_until(start + interval);
