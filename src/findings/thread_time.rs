@@ -94,20 +94,21 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     pids.into_iter().filter_map(of_process).collect()
 }
 
-/// Joins the places where a process waited for a CPU: it could run in any of them.
+/// Joins the places where a process waited for a CPU, as it could run in any of them, and those in one method,
+/// which may have been compiled several times.
 fn joined<'a>(places: impl Iterator<Item = &'a PlaceTime>) -> Vec<PlaceTime> {
     let mut joined: Vec<PlaceTime> = Vec::new();
     for place in places {
         let is_throttled = place.reason == THROTTLED;
-        let same = |other: &&mut PlaceTime| {
-            let waits = FOR_A_CPU.contains(&&*other.reason);
-            waits && (other.reason == THROTTLED) == is_throttled
+        let waits_for_a_cpu = FOR_A_CPU.contains(&&*place.reason);
+        let same = |other: &&mut PlaceTime| match waits_for_a_cpu {
+            true => {
+                let waits = FOR_A_CPU.contains(&&*other.reason);
+                waits && (other.reason == THROTTLED) == is_throttled
+            }
+            false => (&other.reason, &other.method) == (&place.reason, &place.method),
         };
-        let others = joined.iter_mut();
-        let other = others
-            .filter(|_| FOR_A_CPU.contains(&&*place.reason))
-            .find(same);
-        match other {
+        match joined.iter_mut().find(same) {
             Some(other) => other.ms += place.ms,
             None => joined.push(place.clone()),
         }

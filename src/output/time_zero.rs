@@ -1,13 +1,16 @@
 //! Time zero of PerfView's views of samples and of events.
 
 use super::utc::UtcTime;
-use crate::trace::{Nanos, Trace};
+use crate::trace::{Nanos, Sample, Trace};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Maximum time between the start of event sessions and of sampling. Earlier times are invalid.
 const LEAD_NS: u64 = 10 * SECOND_NS;
 
-/// A whole second of UTC, before the first sample and the first event.
+/// PerfView loses a time without a CPU that starts at time zero or before.
+const BEFORE_WAITS_NS: u64 = 1000;
+
+/// A whole second of UTC, before the first sample, the first event and the start of the first wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeZero {
     /// Nanoseconds on the clock of the trace, shifted by `shift`; never 0.
@@ -21,7 +24,13 @@ pub(super) struct TimeZero {
 impl TimeZero {
     pub(super) fn new(trace: &Trace) -> Self {
         let sample = trace.samples.iter().next().map(|sample| sample.time);
-        let first = [sample, trace.events.first_time()]
+        let waits = trace.blocked.iter();
+        let start = |wait: Sample| wait.time.0.saturating_sub(wait.weight.0);
+        let wait = waits
+            .map(start)
+            .min()
+            .map(|start| Nanos(start.saturating_sub(BEFORE_WAITS_NS)));
+        let first = [sample, trace.events.first_time(), wait]
             .into_iter()
             .flatten()
             .min()
