@@ -66,6 +66,9 @@ fn file_of(module: &str, saved: &Saved) -> Result<PathBuf, &'static str> {
     if module == "vdso" {
         return Ok(sampled::vdso(saved.directory()));
     }
+    if module == "libcoreclr.so" {
+        return Err("functions that .NET calls have names in a table of the runtime only");
+    }
     let modules = saved.summary.modules.iter();
     let mut rows = modules.filter(|row| row.path.rsplit('/').next() == Some(module));
     let row = rows.next().ok_or("it is no ELF file")?;
