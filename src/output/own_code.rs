@@ -162,17 +162,9 @@ mod tests {
     use super::*;
 
     fn is_own(kind: FunctionKind, module: &str, name: &str) -> bool {
-        let function = |module: &str, name: &str, kind| Function {
-            name: Some(name.into()),
-            start: None,
-            module: module.into(),
-            tier: None,
-            kind,
-            inlined: false,
-        };
-        let go = function("shop", "runtime.goexit", FunctionKind::Native);
+        let go = Function::named("runtime.goexit", "shop", FunctionKind::Native);
         let trace = Trace {
-            functions: vec![function(module, name, kind), go],
+            functions: vec![Function::named(name, module, kind), go],
             ..Trace::default()
         };
         let paths = [

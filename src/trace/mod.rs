@@ -109,6 +109,20 @@ pub struct Function {
     pub inlined: bool,
 }
 
+impl Function {
+    /// Returns a function with a name, which is not inlined and has no tier.
+    pub(crate) fn named(name: impl Into<Box<str>>, module: &str, kind: FunctionKind) -> Self {
+        Self {
+            name: Some(name.into()),
+            start: None,
+            module: module.into(),
+            tier: None,
+            kind,
+            inlined: false,
+        }
+    }
+}
+
 /// A code address and the functions that contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {

@@ -138,14 +138,8 @@ impl Leaves {
             return *known;
         }
         let function = *self.functions.entry(label.clone()).or_insert_with(|| {
-            trace.functions.push(Function {
-                name: Some(label.as_str().into()),
-                start: None,
-                module: "perfcollect".into(),
-                tier: None,
-                kind: FunctionKind::Blocked,
-                inlined: false,
-            });
+            let function = Function::named(&*label, "perfcollect", FunctionKind::Blocked);
+            trace.functions.push(function);
             FunctionId(trace.functions.len() as u32 - 1)
         });
         let start = trace.frame_functions.len() as u32;
@@ -169,14 +163,7 @@ mod tests {
     use crate::trace::{BlockedOn, IDLE, Nanos, Pid, Process, Thread, ThreadId, Tid, reason_of};
 
     fn function(trace: &mut Trace, name: &str, module: &str, kind: FunctionKind) -> FrameId {
-        trace.functions.push(Function {
-            name: Some(name.into()),
-            start: None,
-            module: module.into(),
-            tier: None,
-            kind,
-            inlined: false,
-        });
+        trace.functions.push(Function::named(name, module, kind));
         let row = trace.frame_functions.len() as u32;
         trace
             .frame_functions

@@ -295,19 +295,15 @@ mod tests {
 
     /// Returns whether a stack of methods, root first, that ends in a native function spins.
     fn spins(methods: &[&str], native: &str) -> bool {
-        let function = |name: &str, module: &str, kind| Function {
-            name: Some(name.into()),
-            start: None,
-            module: module.into(),
-            tier: None,
-            kind,
-            inlined: false,
-        };
         let methods = methods
             .iter()
-            .map(|name| function(name, "System.Private.CoreLib", FunctionKind::ReadyToRun));
+            .map(|name| Function::named(*name, "System.Private.CoreLib", FunctionKind::ReadyToRun));
         let functions: Vec<Function> = methods
-            .chain([function(native, "libcoreclr.so", FunctionKind::Native)])
+            .chain([Function::named(
+                native,
+                "libcoreclr.so",
+                FunctionKind::Native,
+            )])
             .collect();
         let mut trace = Trace::default();
         for index in 0..functions.len() as u32 {
