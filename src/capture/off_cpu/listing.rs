@@ -49,10 +49,9 @@ impl Shares {
 
     /// Returns whether there may be another thread of a user.
     fn may_add(&self, owner: Option<u32>) -> bool {
-        let limit = match owner {
-            Some(0) => MAX_THREADS,
-            _ if self.is_machine => MAX_OF_USER,
-            _ => MAX_THREADS,
+        let limit = match self.is_machine && owner != Some(0) {
+            true => MAX_OF_USER,
+            false => MAX_THREADS,
         };
         let of_user = owner.and_then(|owner| self.of_user.get(&owner));
         self.all < MAX_THREADS && of_user.is_none_or(|count| *count < limit)
@@ -84,7 +83,8 @@ impl Ticker {
             self.shared.without_files.fetch_max(1, Ordering::Relaxed);
             return;
         };
-        self.processes.retain(|pid, _| pids.contains(pid));
+        let listed: FxHashSet<Pid> = pids.iter().copied().collect();
+        self.processes.retain(|pid, _| listed.contains(pid));
         let mut ignored = FxHashSet::default();
         let (mut omitted, mut without_files) = (0, 0);
         let is_machine = self.is_machine();
