@@ -246,7 +246,7 @@ impl Outputs {
             };
             let draw_blocked = || match blocked_graph {
                 Some(file) => write_file(file, signals, |mut out| {
-                    contents.pictures.write_blocked_graph(&mut out)?;
+                    out.write_all(contents.pictures.blocked_graph()?)?;
                     Ok(out.flush()?)
                 }),
                 None => Ok(()),

@@ -92,7 +92,7 @@ pub(crate) enum Measure {
     Samples,
     /// Microseconds without a CPU.
     BlockedTime,
-    /// The same without those of threads that wait for work.
+    /// The same without those of threads that wait for work, which would be mostly most of a flame graph.
     WaitingTime,
     /// Page faults.
     Faults,
@@ -113,14 +113,6 @@ impl Measure {
     /// Returns whether it is time without a CPU.
     pub(super) fn is_blocked(self) -> bool {
         matches!(self, Self::BlockedTime | Self::WaitingTime)
-    }
-
-    /// Returns what a flame graph shows of it: threads that wait for work would be mostly most of it.
-    pub(super) fn drawn(self) -> Self {
-        match self {
-            Self::BlockedTime => Self::WaitingTime,
-            other => other,
-        }
     }
 
     /// Returns the total of a trace.

@@ -1,6 +1,6 @@
 //! Views of the stacks: the same call trees for folded stacks and flame graph.
 //!
-//! The archive and the separate file share one flame graph.
+//! The archive and the separate files share the flame graphs.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -18,6 +18,7 @@ pub struct StackViews<'a> {
     by_thread: bool,
     trees: OnceLock<CallTrees<'a>>,
     flame_graph: OnceLock<io::Result<Vec<u8>>>,
+    blocked_graph: OnceLock<io::Result<Vec<u8>>>,
 }
 
 impl<'a> StackViews<'a> {
@@ -31,6 +32,7 @@ impl<'a> StackViews<'a> {
             by_thread: false,
             trees: OnceLock::new(),
             flame_graph: OnceLock::new(),
+            blocked_graph: OnceLock::new(),
         }
     }
 
@@ -66,14 +68,6 @@ impl<'a> StackViews<'a> {
         folded::write_measured(self.trace, measure, out)
     }
 
-    /// Writes the flame graph of the time that threads with work spent without a CPU.
-    ///
-    /// # Errors
-    /// Returns errors of `out`.
-    pub fn write_blocked_graph(&self, out: &mut impl Write) -> io::Result<()> {
-        self.write_measured_graph(Measure::BlockedTime, out)
-    }
-
     /// Writes the flame graph of something else than samples.
     ///
     /// # Errors
@@ -83,7 +77,24 @@ impl<'a> StackViews<'a> {
         measure: Measure,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        flame_graph::write_measured(self.trace, self.names, measure.drawn(), self.title, out)
+        match measure {
+            Measure::BlockedTime => out.write_all(self.blocked_graph()?),
+            measure => self.draw(measure, out),
+        }
+    }
+
+    fn draw(&self, measure: Measure, out: &mut impl Write) -> io::Result<()> {
+        flame_graph::write_measured(self.trace, self.names, measure, self.title, out)
+    }
+
+    /// Returns the flame graph of the time that threads with work spent without a CPU, as an SVG file.
+    ///
+    /// # Errors
+    /// Returns an error if the flame graph cannot be created.
+    pub fn blocked_graph(&self) -> io::Result<&[u8]> {
+        once(&self.blocked_graph, |svg| {
+            self.draw(Measure::WaitingTime, svg)
+        })
     }
 
     /// Returns the flame graph as an SVG file.
@@ -91,14 +102,24 @@ impl<'a> StackViews<'a> {
     /// # Errors
     /// Returns an error if the flame graph cannot be created.
     pub fn flame_graph(&self) -> io::Result<&[u8]> {
-        let flame_graph = self.flame_graph.get_or_init(|| {
-            let mut svg = Vec::new();
-            flame_graph::write_trees(self.trees(), self.trace, self.title, &mut svg)?;
-            Ok(svg)
-        });
-        match flame_graph {
-            Ok(svg) => Ok(svg),
-            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-        }
+        once(&self.flame_graph, |svg| {
+            flame_graph::write_trees(self.trees(), self.trace, self.title, svg)
+        })
+    }
+}
+
+/// Returns what is drawn at the first call.
+fn once(
+    drawn: &OnceLock<io::Result<Vec<u8>>>,
+    draw: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+) -> io::Result<&[u8]> {
+    let drawn = drawn.get_or_init(|| {
+        let mut svg = Vec::new();
+        draw(&mut svg)?;
+        Ok(svg)
+    });
+    match drawn {
+        Ok(svg) => Ok(svg),
+        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
     }
 }

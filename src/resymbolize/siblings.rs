@@ -28,7 +28,7 @@ const MAX_GROWTH: (u64, u64) = (8, 256 << 20);
 pub(super) struct Graph {
     pub(super) entry: &'static str,
     suffix: &'static str,
-    draw: fn(&StackViews<'_>) -> io::Result<Vec<u8>>,
+    draw: for<'a> fn(&'a StackViews<'_>) -> io::Result<&'a [u8]>,
 }
 
 /// All of them.
@@ -36,16 +36,12 @@ pub(super) const GRAPHS: [Graph; 2] = [
     Graph {
         entry: FLAME_GRAPH,
         suffix: ".flamegraph.svg",
-        draw: |views| Ok(views.flame_graph()?.to_vec()),
+        draw: |views| views.flame_graph(),
     },
     Graph {
         entry: BLOCKED_GRAPH,
         suffix: ".blocked.svg",
-        draw: |views| {
-            let mut svg = Vec::new();
-            views.write_blocked_graph(&mut svg)?;
-            Ok(svg)
-        },
+        draw: |views| views.blocked_graph(),
     },
 ];
 
@@ -138,7 +134,7 @@ impl Sibling {
     fn redraw(
         &self,
         old: &[u8],
-        new: Option<io::Result<Vec<u8>>>,
+        new: Option<io::Result<&[u8]>>,
         cancel: CancelCheck<'_>,
     ) -> Result<Option<OutputFile>, SiblingError> {
         let mut content = Vec::new();
@@ -161,7 +157,7 @@ impl Sibling {
             return Err(SiblingError::OtherFlameGraph);
         }
         let mut file = OutputFile::replace(&self.path, &self.file)?;
-        match file.write_all(&new) {
+        match file.write_all(new) {
             Ok(()) => Ok(Some(file)),
             Err(error) => Err(file.explain(error).into()),
         }
