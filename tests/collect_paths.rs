@@ -194,13 +194,15 @@ fn classify(what: &str, done: &Value, stacks: &[Stack]) -> BTreeMap<String, Path
     counts
 }
 
-/// Returns whether a method of a path has called the runtime, which compiles the next one. A page
-/// fault there takes long on a busy system.
+/// Returns whether a method of a path has called the runtime, which compiles the next one or
+/// allocates what the call needs. A page fault there takes long on a busy system.
+///
+/// The runtime of Native AOT is part of the program: its helpers begin with `Rhp`.
 fn prepares_callee(stack: &Stack, paths: &[Vec<String>]) -> bool {
     let is_on_path = |frame: &String| paths.iter().flatten().any(|part| frame.contains(part));
     let innermost = stack.frames.iter().rposition(is_on_path);
     let callees = innermost.map_or(&[][..], |index| &stack.frames[index + 1..]);
-    let of_runtime = |frame: &String| frame.contains("libcoreclr.so");
+    let of_runtime = |frame: &String| frame.contains("libcoreclr.so") || frame.starts_with("Rhp");
     callees.iter().any(of_runtime)
 }
 
