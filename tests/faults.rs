@@ -105,6 +105,15 @@ fn faults_of_a_command_are_those_that_it_counts() {
     assert!(row.ends_with(",faults,touch_pages"), "{}", table.stdout);
     expect_a_part_and_a_copy(&saved);
 
+    let beside = std::fs::read(saved.path.with_file_name("x.faults.svg")).unwrap();
+    assert!(beside == entry(&saved, "faults.svg"));
+    let words: Vec<_> = finished.stderr.split_whitespace().collect();
+    let printed = words.join(" ");
+    assert!(
+        printed.contains(", of page faults to x.faults.svg"),
+        "{printed}"
+    );
+
     // They are no CPU samples, here and in PerfView.
     assert!(!String::from_utf8_lossy(&saved.perf_text).contains("page-faults"));
     for trace in [saved.path.clone(), saved.path.with_file_name("x.nettrace")] {

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use perfcollect::nettrace::Reader;
 use perfcollect::output::summary::Summary;
 use support::{
-    Missing, children, end_capture, file_names, perfcollect, run, start_capture, unnamed_files,
-    wait_for_cpu_time, workloads, zip,
+    Missing, children, compiled, end_capture, file_names, perfcollect, run, start_capture,
+    unnamed_files, wait_for_cpu_time, workloads, zip,
 };
 use tempfile::TempDir;
 
@@ -285,6 +285,67 @@ fn a_killed_run_leaves_each_file_old_or_new() {
         }
     }
     println!("killed while writing: {killed_while_writing:?}, between two replacements: {mixed}");
+}
+
+/// A program that touches pages and sleeps.
+const FAULTS: &str = include_str!("workloads/native/faults.c");
+
+#[test]
+fn names_the_flame_graphs_of_page_faults_and_of_time_without_a_cpu() {
+    need_capture!();
+    need_command!("cc");
+    need_command!("objcopy");
+    let directory = tempfile::tempdir().unwrap();
+    let recording = Recording { directory };
+    let original = compiled(
+        recording.directory.path(),
+        "original",
+        FAULTS,
+        &["-pthread"],
+    );
+    let program = recording.path(PROGRAM);
+    fs::create_dir(recording.path("symbols")).unwrap();
+    let debug = recording.path("symbols/program.debug");
+    for (option, file) in [("--only-keep-debug", &debug), ("--strip-all", &program)] {
+        let mut objcopy = Command::new("objcopy");
+        run(objcopy.arg(option).args([&original, file]), LIMIT).expect_success();
+    }
+    let words = [
+        "collect",
+        "late",
+        "-faults",
+        "-threadtime",
+        "-nolttng",
+        "--",
+    ];
+    let mut collect = recording.perfcollect(&words);
+    run(collect.arg(&program).arg("60"), LIMIT).expect_success();
+    let graphs = [
+        ("flamegraph.svg", "touch_pages"),
+        ("blocked.svg", "run_rounds"),
+        ("faults.svg", "touch_pages"),
+    ];
+    let texts = |entry: &str| {
+        let beside = fs::read(recording.path(&format!("late.{entry}"))).unwrap();
+        assert!(beside == recording.entry("late", entry), "{entry} differs");
+        String::from_utf8(beside).unwrap()
+    };
+    for (entry, function) in graphs {
+        assert!(!texts(entry).contains(function), "{entry}");
+    }
+    // This one was changed.
+    fs::write(recording.path("late.blocked.svg"), "<svg/>").unwrap();
+    let printed = recording.symbols("late.trace.zip");
+    assert!(printed.contains("late.faults.svg: updated"), "{printed}");
+    assert!(
+        printed.contains("late.blocked.svg: not updated: "),
+        "{printed}"
+    );
+    let blocked = recording.entry("late", "blocked.svg");
+    fs::write(recording.path("late.blocked.svg"), blocked).unwrap();
+    for (entry, function) in graphs {
+        assert!(texts(entry).contains(function), "{entry}: {printed}");
+    }
 }
 
 #[test]

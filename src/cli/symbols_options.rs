@@ -13,8 +13,8 @@ use crate::symbolize;
 
 /// Download missing debug files, and add their symbols to traces that are already written.
 ///
-/// Updates NAME.trace.zip, and NAME.nettrace and NAME.flamegraph.svg if they are beside it. Debug files go to a cache,
-/// where later captures find them. The servers are those of -server, else those of _NT_SYMBOL_PATH (if not set:
+/// Updates NAME.trace.zip, and NAME.nettrace and the flame graphs (NAME.flamegraph.svg, NAME.blocked.svg,
+/// NAME.faults.svg) if they are beside it. Debug files go to a cache, where later captures find them. The servers are those of -server, else those of _NT_SYMBOL_PATH (if not set:
 /// Microsoft's) and DEBUGINFOD_URLS.
 ///
 /// The exit status is 1 if a debug file was not found, if a trace or a library in it was skipped, or if a file beside it

@@ -10,13 +10,13 @@ use super::arguments::OutputOptions;
 use super::background::SAVED;
 use super::write_error::WriteError;
 use crate::capture::Signals;
-use crate::output::NameStyle;
-use crate::output::archive::{self, ArchiveError, Contents};
+use crate::output::archive::{self, ArchiveError, Contents, GRAPHS};
 use crate::output::exports::Export;
 use crate::output::file::{self, OutputError};
 use crate::output::nettrace;
 use crate::output::output_file::OutputFile;
 use crate::output::perf_data::{self, SymbolDirectory};
+use crate::output::{Measure, NameStyle};
 use crate::symbolize::CancellableWriter;
 use crate::trace::Trace;
 
@@ -28,10 +28,8 @@ pub(super) struct Paths {
     perf_data: Option<PathBuf>,
     /// Directory with the symbols of the perf.data.
     symbols: Option<PathBuf>,
-    /// `None` without samples.
-    flame_graph: Option<PathBuf>,
-    /// `None` if the capture did not follow the time without a CPU.
-    blocked_graph: Option<PathBuf>,
+    /// Flame graphs of what the trace has.
+    graphs: Vec<(Measure, PathBuf)>,
     /// Files for other viewers. None without samples.
     exports: Vec<(PathBuf, Export)>,
     /// Whether exports were asked for, which need samples.
@@ -63,8 +61,10 @@ impl Paths {
             nettrace: format.nettrace.then(|| beside("nettrace")),
             perf_data: perfdata.then(|| beside("perf.data")),
             symbols: perfdata.then(|| beside("perf.symbols")),
-            flame_graph: Some(beside("flamegraph.svg")),
-            blocked_graph: Some(beside("blocked.svg")),
+            graphs: GRAPHS
+                .iter()
+                .map(|&(measure, entry)| (measure, beside(entry)))
+                .collect(),
             exports: exports.collect(),
             lacks_exports: false,
             archive: format.zip.then_some(archive),
@@ -72,16 +72,14 @@ impl Paths {
         }
     }
 
-    /// Paths for a trace. Without samples there are no flame graph and exports.
+    /// Paths for a trace. There are only flame graphs of what it has, and without samples no exports.
     pub(super) fn of_trace(name: &Path, results: OutputOptions, trace: &Trace) -> Self {
         let mut paths = Self::of(name, results);
+        let graphs = &mut paths.graphs;
+        graphs.retain(|(measure, _)| !measure.is_empty(trace));
         if trace.samples.is_empty() {
-            paths.flame_graph = None;
             paths.lacks_exports = !paths.exports.is_empty();
             paths.exports.clear();
-        }
-        if trace.blocked.is_empty() {
-            paths.blocked_graph = None;
         }
         paths
     }
@@ -118,8 +116,7 @@ impl Paths {
 
     fn files(&self) -> impl Iterator<Item = &Path> {
         self.traces()
-            .chain(self.flame_graph.as_deref())
-            .chain(self.blocked_graph.as_deref())
+            .chain(self.graphs.iter().map(|(_, path)| &**path))
             .chain(self.perf_data.as_deref())
             .chain(self.exports.iter().map(|(path, _)| &**path))
     }
@@ -143,8 +140,11 @@ impl Paths {
                 Some(path) => Some(SymbolDirectory::create(path, force)?),
                 None => None,
             },
-            flame_graph: create(&self.flame_graph)?,
-            blocked_graph: create(&self.blocked_graph)?,
+            graphs: self
+                .graphs
+                .iter()
+                .map(|(measure, path)| Ok((*measure, OutputFile::create(path, force)?)))
+                .collect::<Result<_, OutputError>>()?,
             exports: self
                 .exports
                 .iter()
@@ -161,11 +161,17 @@ impl fmt::Display for Paths {
             .map(|path| path.display().to_string())
             .collect();
         write!(f, "{SAVED}{} (PerfView)", traces.join(" and "))?;
-        if let Some(path) = &self.flame_graph {
-            write!(f, ", flame graph to {} (any browser)", path.display())?;
-        }
-        if let Some(path) = &self.blocked_graph {
-            write!(f, ", of time without a CPU to {}", path.display())?;
+        for (at, (measure, path)) in self.graphs.iter().enumerate() {
+            let (graph, viewer) = match at {
+                0 => (" flame graph", " (any browser)"),
+                _ => ("", ""),
+            };
+            let what = match measure {
+                Measure::Samples => "",
+                Measure::BlockedTime | Measure::WaitingTime => " of time without a CPU",
+                Measure::Faults => " of page faults",
+            };
+            write!(f, ",{graph}{what} to {}{viewer}", path.display())?;
         }
         for (path, export) in &self.exports {
             write!(f, ", {} ({})", path.display(), export.viewer())?;
@@ -188,8 +194,7 @@ pub(super) struct Outputs {
     nettrace: Option<OutputFile>,
     perf_data: Option<OutputFile>,
     symbols: Option<SymbolDirectory>,
-    flame_graph: Option<OutputFile>,
-    blocked_graph: Option<OutputFile>,
+    graphs: Vec<(Measure, OutputFile)>,
     exports: Vec<(OutputFile, Export)>,
 }
 
@@ -230,26 +235,17 @@ impl Outputs {
             nettrace,
             perf_data,
             symbols,
-            flame_graph,
-            blocked_graph,
+            graphs,
             ..
         } = &mut self;
         // In parallel: the files depend only on the trace and its shared views, and none needs much
         // memory.
         let (drawn, written) = thread::scope(|scope| {
-            let draw = || match flame_graph {
-                Some(file) => write_file(file, signals, |mut out| {
-                    out.write_all(contents.pictures.flame_graph()?)?;
+            let draw = |measure, file| {
+                write_file(file, signals, |mut out| {
+                    out.write_all(contents.pictures.graph(measure)?)?;
                     Ok(out.flush()?)
-                }),
-                None => Ok(()),
-            };
-            let draw_blocked = || match blocked_graph {
-                Some(file) => write_file(file, signals, |mut out| {
-                    out.write_all(contents.pictures.blocked_graph()?)?;
-                    Ok(out.flush()?)
-                }),
-                None => Ok(()),
+                })
             };
             let merge = || match nettrace {
                 Some(file) => write_file(file, signals, |mut out| {
@@ -265,22 +261,24 @@ impl Outputs {
                 }),
                 _ => Ok(()),
             };
-            let (drawing, drawing_blocked) = (scope.spawn(draw), scope.spawn(draw_blocked));
+            let drawing: Vec<_> = graphs
+                .iter_mut()
+                .map(|(measure, file)| scope.spawn(move || draw(*measure, file)))
+                .collect();
             let (merging, recording) = (scope.spawn(merge), scope.spawn(record));
             let archived = archive.as_mut().map_or(Ok(()), |file| {
                 write_file(file, signals, |out| archive::write(trace, contents, out))
             });
             let others = joined(merging).and(joined(recording));
-            let drawn = joined(drawing).and(joined(drawing_blocked));
+            let drawn: Vec<_> = drawing.into_iter().map(joined).collect();
             (drawn, archived.and(others))
         });
         let unread = trace.samples.read_error().or(trace.events.read_error());
         if let Some(error) = unread {
             return Err(WriteError::Unread(error.to_string()));
         }
-        drawn?;
-        let pictures = [self.flame_graph, self.blocked_graph];
-        let pictures = pictures.into_iter().flatten();
+        drawn.into_iter().collect::<Result<(), _>>()?;
+        let pictures = self.graphs.into_iter().map(|(_, file)| file);
         // A flame graph without its trace stays only if the user stopped the writing.
         if let Err(WriteError::Stopped) = written {
             OutputFile::commit_all(pictures)?;

@@ -21,19 +21,29 @@ pub(crate) const FOLDER_SUFFIX: &str = ".trace";
 pub(crate) const SUMMARY: &str = "summary.json";
 /// Entry with the folded stacks.
 pub(crate) const FOLDED: &str = "stacks.folded";
+/// Entry with the time without a CPU, as folded stacks.
+pub(crate) const BLOCKED: &str = "blocked.folded";
 /// Entry with the page faults, as folded stacks.
 pub(crate) const FAULTS: &str = "faults.folded";
 /// Entry with the samples of page faults, as perf prints them.
 pub(crate) const FAULTS_TEXT: &str = "faults.perf.txt";
-/// Entry with the flame graph of the time without a CPU.
-pub(crate) const BLOCKED_GRAPH: &str = "blocked.svg";
-/// What else than samples has entries with folded stacks and with a flame graph.
-pub(crate) const MEASURED: [(Measure, &str, &str); 2] = [
-    (Measure::BlockedTime, "blocked.folded", BLOCKED_GRAPH),
-    (Measure::Faults, FAULTS, "faults.svg"),
-];
 /// Entry with the flame graph.
-pub(crate) const FLAME_GRAPH: &str = "flamegraph.svg";
+const FLAME_GRAPH: &str = "flamegraph.svg";
+/// Entry with the flame graph of the time without a CPU.
+const BLOCKED_GRAPH: &str = "blocked.svg";
+/// Entry with the flame graph of the page faults.
+const FAULTS_GRAPH: &str = "faults.svg";
+/// Entries with a flame graph. Each is also beside the archive, as `NAME.` and the entry.
+pub(crate) const GRAPHS: [(Measure, &str); 3] = [
+    (Measure::Samples, FLAME_GRAPH),
+    (Measure::BlockedTime, BLOCKED_GRAPH),
+    (Measure::Faults, FAULTS_GRAPH),
+];
+/// What else than samples has entries with folded stacks and with a flame graph.
+const MEASURED: [(Measure, &str, &str); 2] = [
+    (Measure::BlockedTime, BLOCKED, BLOCKED_GRAPH),
+    (Measure::Faults, FAULTS, FAULTS_GRAPH),
+];
 /// Folder of the event streams.
 pub(crate) const RAW_EVENTS: &str = "eventpipe";
 /// Entry with the samples, as perf prints them.
@@ -153,16 +163,11 @@ impl<W: Write> Archive<'_, W> {
         // PerfView takes the first entry that ends in `.data.txt`.
         self.entry(PERF_TEXT, |out| Ok(perf_text::write(trace, out)?))?;
         self.entry(FOLDED, |out| Ok(pictures.write_folded(out)?))?;
-        self.entry(FLAME_GRAPH, |out| {
-            Ok(out.write_all(pictures.flame_graph()?)?)
-        })?;
+        self.graph(FLAME_GRAPH, pictures, Measure::Samples)?;
         for (measure, folded, graph) in MEASURED {
-            if measure.samples(trace).next().is_some() {
+            if !measure.is_empty(trace) {
                 self.entry(folded, |out| Ok(pictures.write_measured(measure, out)?))?;
-                self.entry(
-                    graph,
-                    |out| Ok(pictures.write_measured_graph(measure, out)?),
-                )?;
+                self.graph(graph, pictures, measure)?;
             }
         }
         if !trace.faults.is_empty() {
@@ -191,6 +196,16 @@ impl<W: Write> Archive<'_, W> {
             }
         }
         self.entry(LOG, |out| Ok(out.write_all(log)?))
+    }
+
+    /// Adds a flame graph.
+    pub(crate) fn graph(
+        &mut self,
+        name: &str,
+        views: &StackViews<'_>,
+        measure: Measure,
+    ) -> Result<(), ArchiveError> {
+        self.entry(name, |out| Ok(out.write_all(views.graph(measure)?)?))
     }
 
     /// Adds the summary.

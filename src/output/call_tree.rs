@@ -110,6 +110,11 @@ impl Measure {
         samples.iter().filter(counts)
     }
 
+    /// Returns whether a trace has none of it.
+    pub(crate) fn is_empty(self, trace: &Trace) -> bool {
+        self.samples(trace).next().is_none()
+    }
+
     /// Returns whether it is time without a CPU.
     pub(super) fn is_blocked(self) -> bool {
         matches!(self, Self::BlockedTime | Self::WaitingTime)

@@ -48,6 +48,7 @@ mod time_zero;
 pub(crate) mod utc;
 mod variant_name;
 
+pub(crate) use call_tree::Measure;
 pub(crate) use raw_events::is_added_event;
 pub use short_name::NameStyle;
 pub use stack_views::StackViews;

@@ -19,6 +19,7 @@ pub struct StackViews<'a> {
     trees: OnceLock<CallTrees<'a>>,
     flame_graph: OnceLock<io::Result<Vec<u8>>>,
     blocked_graph: OnceLock<io::Result<Vec<u8>>>,
+    faults_graph: OnceLock<io::Result<Vec<u8>>>,
 }
 
 impl<'a> StackViews<'a> {
@@ -33,6 +34,7 @@ impl<'a> StackViews<'a> {
             trees: OnceLock::new(),
             flame_graph: OnceLock::new(),
             blocked_graph: OnceLock::new(),
+            faults_graph: OnceLock::new(),
         }
     }
 
@@ -68,32 +70,21 @@ impl<'a> StackViews<'a> {
         folded::write_measured(self.trace, measure, out)
     }
 
-    /// Writes the flame graph of something else than samples.
-    ///
-    /// # Errors
-    /// Returns errors of `out`.
-    pub(crate) fn write_measured_graph(
-        &self,
-        measure: Measure,
-        out: &mut impl Write,
-    ) -> io::Result<()> {
-        match measure {
-            Measure::BlockedTime => out.write_all(self.blocked_graph()?),
-            measure => self.draw(measure, out),
-        }
-    }
-
-    fn draw(&self, measure: Measure, out: &mut impl Write) -> io::Result<()> {
-        flame_graph::write_measured(self.trace, self.names, measure, self.title, out)
-    }
-
-    /// Returns the flame graph of the time that threads with work spent without a CPU, as an SVG file.
+    /// Returns the flame graph of a measure, as an SVG file. That of the time without a CPU has only the
+    /// threads with work.
     ///
     /// # Errors
     /// Returns an error if the flame graph cannot be created.
-    pub fn blocked_graph(&self) -> io::Result<&[u8]> {
-        once(&self.blocked_graph, |svg| {
-            self.draw(Measure::WaitingTime, svg)
+    pub(crate) fn graph(&self, measure: Measure) -> io::Result<&[u8]> {
+        let (drawn, measure) = match measure {
+            Measure::Samples => return self.flame_graph(),
+            Measure::BlockedTime | Measure::WaitingTime => {
+                (&self.blocked_graph, Measure::WaitingTime)
+            }
+            Measure::Faults => (&self.faults_graph, measure),
+        };
+        once(drawn, |svg| {
+            flame_graph::write_measured(self.trace, self.names, measure, self.title, svg)
         })
     }
 

@@ -1,7 +1,7 @@
 //! Symbolizes a written trace with debug files that are found later.
 //!
 //! The archive has what this needs: the build id of each module in `summary.json`, and the offset
-//! of each unresolved frame in `perf.data.txt`. The flame graph and `NAME.nettrace` beside the trace
+//! of each unresolved frame in `perf.data.txt`. The flame graphs and `NAME.nettrace` beside the trace
 //! are written again if they show the same samples. The new files replace the old ones when all are
 //! complete. A `.nettrace` that an earlier run left behind is written again, too.
 
@@ -18,13 +18,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::output::NameStyle;
-use crate::output::StackViews;
-use crate::output::archive::{ArchiveError, BLOCKED_GRAPH, FOLDED, PERF_TEXT};
+use crate::output::archive::{ArchiveError, FOLDED, GRAPHS, PERF_TEXT};
 use crate::output::file::{self, OutputError};
 use crate::output::output_file::OutputFile;
 use crate::output::sanitize::terminal;
 use crate::output::summary::Summary;
+use crate::output::{Measure, NameStyle, StackViews};
 use crate::perf_text::{self, TextError, WrittenError, WrittenTrace};
 use crate::symbolize::{CancelCheck, CancellableReader, CancellableWriter, Options};
 use crate::trace::Trace;
@@ -32,7 +31,7 @@ use crate::trace_archive::{TraceArchive, TraceArchiveError};
 use modules::Modules;
 pub use modules::{NamedModule, find_symbols};
 pub use siblings::SiblingError;
-use siblings::{GRAPHS, Graph, NewSiblings};
+use siblings::{Graph, NewSiblings};
 
 /// Limit of an entry that is read. A capture of a day has less.
 const MAX_ENTRY_BYTES: u64 = 16 << 30;
@@ -124,8 +123,8 @@ fn output_error(path: &Path, source: OutputError) -> ResymbolizeError {
 }
 
 /// Symbolizes the unresolved frames of a trace with the debug files on this machine. Replaces the
-/// trace, and its flame graph and `.nettrace` beside it. If no frame is symbolized, trace and flame
-/// graph stay. A `.nettrace` that was left behind is still written again.
+/// trace, and its flame graphs and `.nettrace` beside it. If no frame is symbolized, trace and flame
+/// graphs stay. A `.nettrace` that was left behind is still written again.
 ///
 /// # Errors
 /// See [`ResymbolizeError`]. The old trace stays.
@@ -292,21 +291,22 @@ fn opened(path: &Path, source: io::Error) -> ResymbolizeError {
 }
 
 /// Returns the flame graphs of a trace.
-fn flame_graphs(archive: &TraceArchive) -> Result<Vec<(Graph, Vec<u8>)>, TraceArchiveError> {
+fn flame_graphs(archive: &TraceArchive) -> Result<Vec<Graph>, TraceArchiveError> {
     let mut graphs = Vec::new();
-    for graph in GRAPHS {
-        let mut entry = match archive.entry(graph.entry, MAX_FLAME_GRAPH_BYTES) {
-            // Only captures that followed the time without a CPU have its flame graph.
-            Err(TraceArchiveError::Missing { entry }) if entry == BLOCKED_GRAPH => continue,
-            entry => entry?,
+    for (measure, entry) in GRAPHS {
+        let mut content = match archive.entry(entry, MAX_FLAME_GRAPH_BYTES) {
+            // A capture has the others only if it was asked for them.
+            Err(TraceArchiveError::Missing { .. }) if measure != Measure::Samples => continue,
+            content => content?,
         };
         let mut svg = Vec::new();
-        let read = entry.read_to_end(&mut svg);
-        read.map_err(|source| TraceArchiveError::Entry {
-            entry: graph.entry,
-            source,
-        })?;
-        graphs.push((graph, svg));
+        let read = content.read_to_end(&mut svg);
+        read.map_err(|source| TraceArchiveError::Entry { entry, source })?;
+        graphs.push(Graph {
+            measure,
+            entry,
+            svg,
+        });
     }
     Ok(graphs)
 }

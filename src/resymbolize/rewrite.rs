@@ -6,12 +6,12 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use rustc_hash::FxHashMap;
 
 use super::{BUFFER_BYTES, MAX_ENTRY_BYTES};
-use crate::output::StackViews;
 use crate::output::archive::{
-    self, ArchiveError, FAULTS_TEXT, FLAME_GRAPH, FOLDED, MEASURED, PERF_TEXT, SUMMARY,
+    self, ArchiveError, BLOCKED, FAULTS, FAULTS_TEXT, FOLDED, GRAPHS, PERF_TEXT, SUMMARY,
 };
 use crate::output::perf_text::{self, EscapedNames};
 use crate::output::summary::Summary;
+use crate::output::{Measure, StackViews};
 use crate::trace::{FrameId, Trace};
 use crate::trace_archive::TraceArchive;
 
@@ -73,27 +73,19 @@ pub(super) fn write(
                 continue;
             }
             let content = || Ok::<_, io::Error>(archive.zip.unpack(entry)?.take(MAX_ENTRY_BYTES));
-            let measured = MEASURED.iter().find_map(|&(measure, folded, graph)| {
-                [(folded, false), (graph, true)]
-                    .into_iter()
-                    .find_map(|(entry, is_graph)| (entry == name).then_some((measure, is_graph)))
-            });
+            let graph = GRAPHS.iter().find(|(_, entry)| *entry == name);
             match name {
                 PERF_TEXT | FAULTS_TEXT => new.entry(name, |out| {
                     let text = BufReader::with_capacity(BUFFER_BYTES, content()?);
                     Ok(perf_text::replace_frames(text, replaced, out)?)
                 })?,
                 FOLDED => new.entry(name, |out| Ok(views.write_folded(out)?))?,
-                FLAME_GRAPH => {
-                    new.entry(name, |out| Ok(out.write_all(views.flame_graph()?)?))?;
-                }
+                BLOCKED => new.entry(name, |out| {
+                    Ok(views.write_measured(Measure::BlockedTime, out)?)
+                })?,
+                FAULTS => new.entry(name, |out| Ok(views.write_measured(Measure::Faults, out)?))?,
                 SUMMARY => new.summary(summary)?,
-                name if let Some((measure, is_graph)) = measured => {
-                    new.entry(name, |out| match is_graph {
-                        true => Ok(views.write_measured_graph(measure, out)?),
-                        false => Ok(views.write_measured(measure, out)?),
-                    })?;
-                }
+                name if let Some((measure, _)) = graph => new.graph(name, views, *measure)?,
                 name => new.entry(name, |out| {
                     io::copy(&mut content()?, out)?;
                     Ok(())

@@ -12,11 +12,10 @@ use thiserror::Error;
 use super::comparison::Comparison;
 use super::{BUFFER_BYTES, MAX_ENTRY_BYTES, MAX_FLAME_GRAPH_BYTES};
 use crate::bytes::Positioned;
-use crate::output::StackViews;
-use crate::output::archive::{BLOCKED_GRAPH, FLAME_GRAPH};
 use crate::output::file::{OutputError, capture_name};
 use crate::output::nettrace::{self, OldStreamError, RewriteError};
 use crate::output::output_file::OutputFile;
+use crate::output::{Measure, StackViews};
 use crate::symbolize::{CancelCheck, CancellableReader, CancellableWriter};
 use crate::trace::Trace;
 
@@ -24,26 +23,12 @@ const NETTRACE: &str = ".nettrace";
 /// Limit on a new `.nettrace`: a multiple of the old one, and bytes for the names.
 const MAX_GROWTH: (u64, u64) = (8, 256 << 20);
 
-/// A flame graph that is in a trace, and beside it.
+/// A flame graph in a trace. The file beside it may be the same.
 pub(super) struct Graph {
+    pub(super) measure: Measure,
     pub(super) entry: &'static str,
-    suffix: &'static str,
-    draw: for<'a> fn(&'a StackViews<'_>) -> io::Result<&'a [u8]>,
+    pub(super) svg: Vec<u8>,
 }
-
-/// All of them.
-pub(super) const GRAPHS: [Graph; 2] = [
-    Graph {
-        entry: FLAME_GRAPH,
-        suffix: ".flamegraph.svg",
-        draw: |views| views.flame_graph(),
-    },
-    Graph {
-        entry: BLOCKED_GRAPH,
-        suffix: ".blocked.svg",
-        draw: |views| views.blocked_graph(),
-    },
-];
 
 /// A file beside a trace cannot be written again.
 #[derive(Debug, Error)]
@@ -248,21 +233,21 @@ impl NewSiblings {
     }
 
     /// Writes the new flame graphs, if there are any, without replacing the old ones. `old` has those in the
-    /// trace, with the ends of their names.
+    /// trace.
     ///
     /// # Errors
     /// As of [`NewSiblings::nettrace`].
     pub(super) fn flame_graphs(
         &mut self,
         path: &Path,
-        old: &[(Graph, Vec<u8>)],
+        old: &[Graph],
         new: Option<&StackViews<'_>>,
         cancel: CancelCheck<'_>,
     ) -> Result<(), (PathBuf, SiblingError)> {
-        old.iter().try_for_each(|(graph, old)| {
-            self.sibling(path, graph.suffix, cancel, |file| {
-                let new = new.map(|views| (graph.draw)(views));
-                file.redraw(old, new, cancel)
+        old.iter().try_for_each(|graph| {
+            self.sibling(path, &format!(".{}", graph.entry), cancel, |file| {
+                let new = new.map(|views| views.graph(graph.measure));
+                file.redraw(&graph.svg, new, cancel)
             })
         })
     }
