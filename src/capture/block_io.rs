@@ -55,21 +55,16 @@ impl Tracepoint {
 
     /// Returns the name of the thread that issues a request.
     fn thread_name(&self, raw: &[u8]) -> Option<String> {
-        let bytes = bytes(raw, self.thread.as_ref()?)?;
+        let bytes = self.thread.as_ref()?.bytes(raw)?;
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         Some(String::from_utf8_lossy(text).into_owned())
     }
 }
 
-/// Bytes of a field in a sample.
-fn bytes<'a>(raw: &'a [u8], field: &TracepointField) -> Option<&'a [u8]> {
-    raw.get(field.offset..field.offset.checked_add(field.size)?)
-}
-
 /// An unsigned number in a sample.
 fn number(raw: &[u8], field: &TracepointField) -> Option<u64> {
     let mut number = [0; 8];
-    let bytes = bytes(raw, field)?;
+    let bytes = field.bytes(raw)?;
     number.get_mut(..bytes.len())?.copy_from_slice(bytes);
     Some(u64::from_le_bytes(number))
 }
@@ -283,7 +278,7 @@ impl Requests {
         let parts = (
             Self::place(issue, raw),
             number(raw, &issue.result),
-            bytes(raw, &issue.kind),
+            issue.kind.bytes(raw),
         );
         let (Some(place), Some(length), Some(letters)) = parts else {
             self.omitted += 1;

@@ -33,7 +33,8 @@ impl DoubtfulCallers {
             CodeAddress::Kernel(_)
             | CodeAddress::Unmapped(..)
             | CodeAddress::Truncated(_)
-            | CodeAddress::Blocked(_) => None,
+            | CodeAddress::Blocked(_)
+            | CodeAddress::Waker(_) => None,
         };
         let at = code.and_then(|code| match self.0.get(&code) {
             Some(at) => *at,

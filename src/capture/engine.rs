@@ -24,14 +24,16 @@ use super::snapshot;
 use super::stack_walker::{StackWalker, Walked};
 use super::starting_processes::StartingProcesses;
 use super::target::{Filter, Target};
+use super::wakeups::Wakeups;
 use super::weight::Weight;
 use crate::dotnet::{RuntimeSessionError, StreamSize, maps_runtime, tells_of_runtime};
 use crate::machine::{self, Machine, ProcError};
-use crate::perf::{self, Record, SampleRecord};
+use crate::perf::{self, CpuMode, Occurrence, Record, SampleRecord};
 use crate::trace::spool::{KsymbolRow, SpoolEnd};
 use crate::trace::{
     Blocked, Callers, CodeAddress, Cpu, Header, Losses, MORE_DESCRIPTORS, Nanos, Notice,
     NoticeKind, Pid, ProcessId, Recorder, RowSource, Sample, StackId, ThreadId, Tid, Truncation,
+    Waker,
 };
 use crate::unwind::WalkOutcome;
 
@@ -52,6 +54,7 @@ pub(super) struct Engine<'a, W> {
     early: EarlyStacks,
     events: EventSessions,
     event_code: EventCode,
+    wakeups: Option<Wakeups>,
     may_wait: bool,
     patience: Patience,
     losses: Losses,
@@ -91,6 +94,7 @@ impl<'a, W: Write> Engine<'a, W> {
             early: EarlyStacks::default(),
             events: EventSessions::default(),
             event_code: EventCode::default(),
+            wakeups: None,
             may_wait: false,
             patience: Patience::default(),
             losses: Losses::default(),
@@ -105,6 +109,11 @@ impl<'a, W: Write> Engine<'a, W> {
     /// Adds event sessions.
     pub(super) fn with_events(self, events: EventSessions) -> Self {
         Self { events, ..self }
+    }
+
+    /// Adds samples of wake-ups.
+    pub(super) fn with_wakeups(self, wakeups: Option<Wakeups>) -> Self {
+        Self { wakeups, ..self }
     }
 
     /// Changes where the unwinder searches debug files.
@@ -171,10 +180,14 @@ impl<'a, W: Write> Engine<'a, W> {
     /// Processes a record. Returns [`ControlFlow::Break`] if it shall wait, and all that follow.
     pub(super) fn record_or_wait(&mut self, time: Nanos, record: &Record<'_>) -> ControlFlow<()> {
         match record {
-            Record::Sample(sample) | Record::Faults(sample) => {
+            Record::Occurrences(Occurrence::Wakeup, sample) => {
+                self.wakeup(sample)?;
+                self.losses.samples_seen += 1;
+            }
+            Record::Sample(sample) | Record::Occurrences(Occurrence::Fault, sample) => {
                 if sample.pid.0 > 0 && self.filter.includes(sample.pid) {
                     match record {
-                        Record::Faults(_) => self.faults(sample)?,
+                        Record::Occurrences(..) => self.faults(sample)?,
                         _ => self.sample(sample)?,
                     }
                 }
@@ -202,6 +215,9 @@ impl<'a, W: Write> Engine<'a, W> {
                 });
             }
             _ => {
+                if let Some(wakeups) = &mut self.wakeups {
+                    wakeups.follow(record);
+                }
                 if self.filter.follow(time, record) {
                     self.walker.machine.apply(time, record);
                     self.starting.follow(record, &self.walker.machine);
@@ -256,6 +272,60 @@ impl<'a, W: Write> Engine<'a, W> {
         };
         let mut writer = self.recorder.sample_writer(&mut self.walker);
         writer.push_faults(sample);
+        ControlFlow::Continue(())
+    }
+
+    /// Adds a sample of wake-ups, if a thread of the target was woken.
+    fn wakeup(&mut self, record: &SampleRecord<'_>) -> ControlFlow<()> {
+        let Some(wakeups) = &mut self.wakeups else {
+            return ControlFlow::Continue(());
+        };
+        let is_interrupt = wakeups.is_interrupt(record);
+        let woken = wakeups.woken(record);
+        let Some((pid, tid)) = woken.filter(|(pid, _)| self.filter.includes(*pid)) else {
+            return ControlFlow::Continue(());
+        };
+        let (woken, woken_process) = self.walker.machine.sampled(pid, tid);
+        self.leaf_first.clear();
+        let waker = match is_interrupt {
+            true => {
+                let code = record.addresses();
+                let code = code.filter(|(mode, _)| *mode == CpuMode::Kernel);
+                self.leaf_first
+                    .extend(code.map(|(_, address)| CodeAddress::Kernel(address)));
+                Waker::Interrupt
+            }
+            // Nothing is known of the code of other processes.
+            false if !self.filter.includes(record.pid) => {
+                Waker::Outsider(wakeups.outsider(record.pid, &mut self.recorder))
+            }
+            false => {
+                let (thread, process) = self.walker.machine.sampled(record.pid, record.tid);
+                let walked = self.walk(record, process, false).outcome;
+                if walked.is_pending && self.may_wait && self.patience.may_wait(Instant::now()) {
+                    return ControlFlow::Break(());
+                }
+                self.leaf_first
+                    .extend(walked.cut.map(CodeAddress::Truncated));
+                match process == woken_process {
+                    true => Waker::Thread(thread),
+                    false => Waker::OfOther(thread),
+                }
+            }
+        };
+        if self.patience.is_waiting() {
+            self.patience.end(Instant::now());
+        }
+        self.leaf_first.push(CodeAddress::Waker(waker));
+        let stack = self.stack(woken, None);
+        let mut writer = self.recorder.sample_writer(&mut self.walker);
+        writer.push_wakeups(Sample {
+            time: record.time,
+            weight: Nanos(record.period),
+            thread: woken,
+            cpu: record.cpu,
+            stack,
+        });
         ControlFlow::Continue(())
     }
 
@@ -572,9 +642,9 @@ impl<'a, W: Write> Engine<'a, W> {
         self.recorder.waits()
     }
 
-    /// Returns the number of samples of page faults.
-    pub(super) fn fault_samples(&self) -> u64 {
-        self.recorder.fault_samples()
+    /// Returns the number of samples of page faults and wake-ups.
+    pub(super) fn other_samples(&self) -> u64 {
+        self.recorder.other_samples()
     }
 
     pub(super) fn bytes(&self) -> u64 {

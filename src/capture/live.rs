@@ -26,6 +26,7 @@ use super::session_starts::SessionChoice;
 use super::signals::Signals;
 use super::snapshot;
 use super::target::Target;
+use super::wakeups::Wakeups;
 use super::weight::Weight;
 use super::{MAX_TARGET_CHARS, process_limits, usage};
 use crate::machine;
@@ -58,6 +59,8 @@ pub struct CaptureRequest {
     pub counters: Vec<CounterEvent>,
     /// Whether to follow the requests to block devices.
     pub block_io: bool,
+    /// Whether to sample who wakes the threads.
+    pub wakeups: bool,
     /// Limit on the size of its files and of the trace.
     pub disk: DiskBudget,
     /// Searches debug files for unwind information.
@@ -102,7 +105,12 @@ pub fn run(
     mut report: impl FnMut(Progress),
 ) -> Result<StoppedCapture, CaptureError> {
     request.target.check()?;
-    let mut session = PerfSession::open(&request.sampling, request.target.scope())?;
+    let mut notices = Vec::new();
+    let wakeups = request.wakeups.then(Wakeups::find);
+    let wakeups = wakeups.and_then(|found| found.map_err(|why| notices.push(why)).ok());
+    let mut sampling = request.sampling;
+    sampling.wakeups = wakeups.as_ref().map(Wakeups::tracepoint);
+    let mut session = PerfSession::open(&sampling, request.target.scope())?;
     let header = header(request, &session);
     let weight = Weight::new(&session, &header.info);
     let choice = match (&request.target, &events) {
@@ -120,7 +128,8 @@ pub fn run(
     let events = EventSessions::new(events, choice, session.cpus() as u64, user_limit);
     let mut engine = Engine::new(&request.target, weight, spool, &header)
         .with_symbolizer(&request.symbolizer)
-        .with_events(events);
+        .with_events(events)
+        .with_wakeups(wakeups);
     if let Some(error) = engine.spool_error() {
         return Err(CaptureError::SpoolStart(error));
     }
@@ -132,7 +141,6 @@ pub fn run(
     }
     let cpus = session.cpu_ids();
     let mut counting = Counting::start(&request.target, &request.counters, &cpus);
-    let mut notices = Vec::new();
     let block_io = request.block_io.then(|| BlockIoCapture::start(&cpus));
     let mut block_io = block_io.and_then(|started| started.map_err(|why| notices.push(why)).ok());
     if request.samples {
@@ -232,7 +240,7 @@ pub fn run(
             break End::Events(why);
         }
         let stored = Stored {
-            samples: samples + engine.fault_samples(),
+            samples: samples + engine.other_samples(),
             waits: engine.waits(),
             received: events.received,
             files: bytes + events.stored,

@@ -38,6 +38,7 @@ mod target;
 mod thread_waits;
 pub mod usage;
 mod wait;
+mod wakeups;
 mod weight;
 
 pub use command::{Command, CommandEnd, CommandError};

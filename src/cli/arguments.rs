@@ -197,6 +197,16 @@ pub(super) struct CollectOptions {
         conflicts_with_all = ["noperf", "gccollectonly", "gconly", "gcwithheap"]
     )]
     pub(super) faults: bool,
+    /// Also sample which code ends the waits of threads: who wakes whom; needs root
+    ///
+    /// At most -freq samples a second on each CPU, each with the number of wake-ups that it stands for: report -kind wakeups.
+    #[arg(
+        hide_short_help = true,
+        long,
+        aliases = ["wakeup", "wake-ups"],
+        conflicts_with_all = ["noperf", "gccollectonly", "gconly", "gcwithheap"]
+    )]
+    pub(super) wakeups: bool,
     /// Also follow requests to disks: how many, how large, how long; needs root
     ///
     /// By device and by the process that issues them, with the median and the 99th percentile of their times: report -kind io.

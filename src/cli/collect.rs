@@ -167,7 +167,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         let has_waits = snapshot.is_some() || !raw_trace.blocked.is_empty();
         let block_io = capture.info.block_io.as_ref();
         let has_io = block_io.is_some_and(|block_io| !block_io.rows.is_empty());
-        let has_others = has_io || !raw_trace.faults.is_empty();
+        let has_others = has_io || !raw_trace.faults.is_empty() || !raw_trace.wakeups.is_empty();
         if !has_events && !has_waits && !has_others {
             let _ = working.remove();
             return Err(match request.samples {
@@ -179,7 +179,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
             let what = match has_events {
                 true => format!("there are no samples, only events: {why}"),
                 false if !has_waits => {
-                    "there are no samples, only page faults or requests to disks".into()
+                    "there are no samples, only page faults, wake-ups or requests to disks".into()
                 }
                 false => "there are no samples, only what the threads waited for".into(),
             };
@@ -230,6 +230,9 @@ fn request(
     if options.faults {
         sampling = sampling.with_faults(cpus);
     }
+    if options.wakeups {
+        sampling = sampling.with_more_room(cpus);
+    }
     if options.hwevents {
         sampling.clock = Clock::Cycles;
     }
@@ -249,6 +252,7 @@ fn request(
         off_cpu: chosen.threadtime.then_some(options.budget),
         counters: hardware.chain(system.into_iter().flatten()).collect(),
         block_io: options.io,
+        wakeups: options.wakeups,
         disk,
         symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),
         limit: options.collectsec,

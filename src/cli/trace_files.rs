@@ -170,6 +170,7 @@ impl fmt::Display for Paths {
                 Measure::Samples => "",
                 Measure::BlockedTime | Measure::WaitingTime => " of time without a CPU",
                 Measure::Faults => " of page faults",
+                Measure::Wakeups => " of wake-ups",
             };
             write!(f, ",{graph}{what} to {}{viewer}", path.display())?;
         }

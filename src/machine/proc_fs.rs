@@ -352,6 +352,14 @@ fn container_in(groups: &[u8]) -> Option<&str> {
         .and_then(|id| std::str::from_utf8(&id[..12]).ok())
 }
 
+/// Returns whether the ids of this process are those of the kernel, as they are outside of containers.
+#[must_use]
+pub fn is_initial_pid_namespace() -> bool {
+    // PROC_PID_INIT_INO of the kernel.
+    let link = std::fs::read_link("/proc/self/ns/pid");
+    link.is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
+}
+
 /// Returns the process of a thread, or `None` if there is no such thread.
 ///
 /// A process is its own first thread.

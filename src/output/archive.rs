@@ -10,6 +10,7 @@ use rawzip::{CompressionMethod, ZipArchiveWriter, ZipEntryWriter};
 
 use super::call_tree::Measure;
 use super::deflate::{Deflate, Workers};
+use super::perf_text::markers;
 use super::stack_views::StackViews;
 use super::summary::Summary;
 use super::{ctf, perf_text, raw_events, sanitize};
@@ -27,22 +28,30 @@ pub(crate) const BLOCKED: &str = "blocked.folded";
 pub(crate) const FAULTS: &str = "faults.folded";
 /// Entry with the samples of page faults, as perf prints them.
 pub(crate) const FAULTS_TEXT: &str = "faults.perf.txt";
+/// Entry with the wake-ups, as folded stacks.
+pub(crate) const WAKEUPS: &str = "wakeups.folded";
+/// Entry with the samples of wake-ups, as perf prints them.
+pub(crate) const WAKEUPS_TEXT: &str = "wakeups.perf.txt";
 /// Entry with the flame graph.
 const FLAME_GRAPH: &str = "flamegraph.svg";
 /// Entry with the flame graph of the time without a CPU.
 const BLOCKED_GRAPH: &str = "blocked.svg";
 /// Entry with the flame graph of the page faults.
 const FAULTS_GRAPH: &str = "faults.svg";
+/// Entry with the flame graph of the wake-ups.
+const WAKEUPS_GRAPH: &str = "wakeups.svg";
 /// Entries with a flame graph. Each is also beside the archive, as `NAME.` and the entry.
-pub(crate) const GRAPHS: [(Measure, &str); 3] = [
+pub(crate) const GRAPHS: [(Measure, &str); 4] = [
     (Measure::Samples, FLAME_GRAPH),
     (Measure::BlockedTime, BLOCKED_GRAPH),
     (Measure::Faults, FAULTS_GRAPH),
+    (Measure::Wakeups, WAKEUPS_GRAPH),
 ];
 /// What else than samples has entries with folded stacks and with a flame graph.
-const MEASURED: [(Measure, &str, &str); 2] = [
+const MEASURED: [(Measure, &str, &str); 3] = [
     (Measure::BlockedTime, BLOCKED, BLOCKED_GRAPH),
     (Measure::Faults, FAULTS, FAULTS_GRAPH),
+    (Measure::Wakeups, WAKEUPS, WAKEUPS_GRAPH),
 ];
 /// Folder of the event streams.
 pub(crate) const RAW_EVENTS: &str = "eventpipe";
@@ -170,8 +179,16 @@ impl<W: Write> Archive<'_, W> {
                 self.graph(graph, pictures, measure)?;
             }
         }
-        if !trace.faults.is_empty() {
-            self.entry(FAULTS_TEXT, |out| Ok(perf_text::write_faults(trace, out)?))?;
+        let texts = [
+            (FAULTS_TEXT, markers::FAULTS, &trace.faults),
+            (WAKEUPS_TEXT, markers::WAKEUPS, &trace.wakeups),
+        ];
+        for (entry, event, samples) in texts {
+            if !samples.is_empty() {
+                self.entry(entry, |out| {
+                    Ok(perf_text::write_others(trace, samples, event, out)?)
+                })?;
+            }
         }
         self.summary(summary)?;
         if let Some(threads) = threads {

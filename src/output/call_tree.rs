@@ -96,6 +96,8 @@ pub(crate) enum Measure {
     WaitingTime,
     /// Page faults.
     Faults,
+    /// Wake-ups: below the process of the thread that was woken is who woke it.
+    Wakeups,
 }
 
 impl Measure {
@@ -105,6 +107,7 @@ impl Measure {
             Self::Samples => &trace.samples,
             Self::BlockedTime | Self::WaitingTime => &trace.blocked,
             Self::Faults => &trace.faults,
+            Self::Wakeups => &trace.wakeups,
         };
         let counts = move |it: &Sample| self != Self::WaitingTime || !trace.is_idle(it.stack);
         samples.iter().filter(counts)
@@ -124,7 +127,7 @@ impl Measure {
     pub(super) fn total(self, trace: &Trace) -> u64 {
         match self {
             Self::Samples => trace.samples.len() as u64,
-            Self::BlockedTime | Self::WaitingTime | Self::Faults => {
+            Self::BlockedTime | Self::WaitingTime | Self::Faults | Self::Wakeups => {
                 let counts = self.samples(trace).map(|sample| self.of(&sample));
                 counts.fold(0, u64::saturating_add)
             }
@@ -135,7 +138,7 @@ impl Measure {
         match self {
             Self::Samples => 1,
             Self::BlockedTime | Self::WaitingTime => sample.weight.0 / 1000,
-            Self::Faults => sample.weight.0,
+            Self::Faults | Self::Wakeups => sample.weight.0,
         }
     }
 }

@@ -132,6 +132,7 @@ pub(super) fn write_trees(
         Measure::Samples => None,
         Measure::BlockedTime | Measure::WaitingTime => Some("µs"),
         Measure::Faults => Some("faults"),
+        Measure::Wakeups => Some("wake-ups"),
     };
     if let Some(unit) = unit {
         unit.clone_into(&mut options.count_name);
@@ -238,6 +239,7 @@ fn subtitle(trace: &Trace, measure: Measure, depth: usize) -> String {
             )
         }
         Measure::Faults => format!("{total} page faults"),
+        Measure::Wakeups => format!("{total} wake-ups"),
     };
     format!("{warning}{}: {what} in {seconds:.1} s{cut}", info.target)
 }

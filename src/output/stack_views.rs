@@ -20,6 +20,7 @@ pub struct StackViews<'a> {
     flame_graph: OnceLock<io::Result<Vec<u8>>>,
     blocked_graph: OnceLock<io::Result<Vec<u8>>>,
     faults_graph: OnceLock<io::Result<Vec<u8>>>,
+    wakeups_graph: OnceLock<io::Result<Vec<u8>>>,
 }
 
 impl<'a> StackViews<'a> {
@@ -35,6 +36,7 @@ impl<'a> StackViews<'a> {
             flame_graph: OnceLock::new(),
             blocked_graph: OnceLock::new(),
             faults_graph: OnceLock::new(),
+            wakeups_graph: OnceLock::new(),
         }
     }
 
@@ -82,6 +84,7 @@ impl<'a> StackViews<'a> {
                 (&self.blocked_graph, Measure::WaitingTime)
             }
             Measure::Faults => (&self.faults_graph, measure),
+            Measure::Wakeups => (&self.wakeups_graph, measure),
         };
         once(drawn, |svg| {
             flame_graph::write_measured(self.trace, self.names, measure, self.title, svg)

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::clock::now;
 use super::copy_length::CopyLength;
 use super::event::{Event, Role};
-use super::fault_events::FaultEvents;
+use super::occurrence_events::{Occurrence, OccurrenceEvents};
 use super::open_error::OpenEventError;
 use super::request::EffectiveRequest;
 use super::ring::Ring;
@@ -24,8 +24,8 @@ pub(super) struct CpuEvents {
     pub(super) events: Vec<Event>,
     /// A sampler, disabled at first, that may take the place of the last event.
     short: Option<(Event, CopyLength)>,
-    /// Sample page faults, if that was requested.
-    pub(super) faults: Option<FaultEvents>,
+    /// Sample what else was requested.
+    pub(super) occurrences: Vec<OccurrenceEvents>,
     /// Time of the last check and the first event's enabled time (in nanoseconds) at that time.
     last_check: Option<(Nanos, u64)>,
     /// Time when perfcollect detected that the kernel had removed these events from their CPU.
@@ -45,7 +45,7 @@ impl CpuEvents {
     /// Returns the events that are not always there.
     fn others(&self) -> impl Iterator<Item = &Event> {
         let short = self.short.iter().map(|(event, _)| event);
-        short.chain(self.faults.iter().flat_map(FaultEvents::events))
+        short.chain(self.occurrences.iter().flat_map(OccurrenceEvents::events))
     }
 
     /// Stops recording.
@@ -143,19 +143,23 @@ pub(super) fn open_cpu(
             short = Some((sampler, CopyLength::new(now())));
         }
     }
-    let mut faults = Vec::new();
-    for (role, period) in FaultEvents::roles(effective) {
-        let Some(event) = open(role)? else {
-            return Ok(None);
-        };
-        faults.push((event, period));
+    let mut occurrences = Vec::new();
+    for kind in Occurrence::ALL {
+        let mut opened = Vec::new();
+        for (role, period) in OccurrenceEvents::roles(effective, kind) {
+            let Some(event) = open(role)? else {
+                return Ok(None);
+            };
+            opened.push((event, period));
+        }
+        let opened = OccurrenceEvents::new(kind, opened, &events[0]);
+        occurrences.extend(opened.map_err(SessionError::Enable)?);
     }
-    let faults = FaultEvents::new(faults, &events[0]).map_err(SessionError::Enable)?;
     let cpu_events = CpuEvents {
         cpu: Cpu(cpu),
         events,
         short,
-        faults,
+        occurrences,
         last_check: None,
         dead_since: None,
     };

@@ -9,6 +9,7 @@ use perf_event_open_sys::bindings as sys;
 use rustix::io::Errno;
 
 use super::layout::{Layout, ParseError};
+use super::occurrence_events::Occurrence;
 use super::request::EffectiveRequest;
 use crate::ids::Tid;
 
@@ -28,12 +29,12 @@ pub(super) enum Role {
     Children,
     /// Samples a thread and everything that it starts.
     Thread(Tid),
-    /// Samples page faults of all processes at a period, into the tracker's ring buffer.
-    Faults(u64),
-    /// Samples page faults of the processes of [`Role::Children`].
-    FaultsOfChildren,
-    /// Samples page faults of a thread and everything that it starts.
-    FaultsOfThread(Tid),
+    /// Samples occurrences of all processes at a period, into the tracker's ring buffer.
+    Occurrences(Occurrence, u64),
+    /// Samples occurrences of the processes of [`Role::Children`].
+    OccurrencesOfChildren(Occurrence),
+    /// Samples occurrences of a thread and everything that it starts.
+    OccurrencesOfThread(Occurrence, Tid),
 }
 
 impl Role {
@@ -48,11 +49,15 @@ impl Role {
             Self::ShortSampler => (request.short_sampler(), ANY_THREAD),
             Self::Children => (request.inherited(), CURRENT_THREAD),
             Self::Thread(tid) => (request.inherited(), tid.0),
-            Self::Faults(period) => (request.fault_sampler(period), ANY_THREAD),
-            Self::FaultsOfChildren => (request.inherited_faults(), CURRENT_THREAD),
-            Self::FaultsOfThread(tid) => (request.inherited_faults(), tid.0),
+            Self::Occurrences(kind, period) => {
+                (request.occurrence_sampler(kind, period), ANY_THREAD)
+            }
+            Self::OccurrencesOfChildren(kind) => {
+                (request.inherited_occurrences(kind), CURRENT_THREAD)
+            }
+            Self::OccurrencesOfThread(kind, tid) => (request.inherited_occurrences(kind), tid.0),
         };
-        let starts_at_exec = matches!(self, Self::Children | Self::FaultsOfChildren);
+        let starts_at_exec = matches!(self, Self::Children | Self::OccurrencesOfChildren(_));
         attr.set_enable_on_exec(u64::from(starts_at_exec));
         attr.set_exclude_kernel(u64::from(!effective.kernel));
         attr.set_exclude_hv(u64::from(!effective.kernel));

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::call_graph::CallGraph;
 use super::event::{Event, Role};
-use super::fault_events::FaultEvents;
+use super::occurrence_events::{Occurrence, OccurrenceEvents};
 use super::open_error::{OpenEventError, paranoid};
 use super::request::{Clock, EffectiveRequest, SamplingRequest};
 use crate::trace::{Notice, NoticeKind};
@@ -58,7 +58,8 @@ impl EffectiveRequest {
             };
             let Err(errno) = Event::open(&effective, role, cpu) else {
                 notices.extend(effective.privilege_notices());
-                notices.extend(effective.without_faults(cpu));
+                let lacking = Occurrence::ALL.into_iter();
+                notices.extend(lacking.filter_map(|kind| effective.without(kind, cpu)));
                 return Ok((effective, notices));
             };
             if let (Errno::NODEV, Some(next)) = (errno, cpus.next()) {
@@ -128,14 +129,26 @@ impl EffectiveRequest {
         }
     }
 
-    /// Samples no page faults if the kernel refuses that. Returns a notice about it.
-    fn without_faults(&mut self, cpu: u32) -> Option<Notice> {
-        let (role, _) = FaultEvents::roles(self).into_iter().next()?;
-        let errno = Event::open(self, role, cpu).err()?;
-        self.request.faults = false;
-        let what = format!("page faults were not sampled (perf_event_open: {errno})");
+    /// Does not sample occurrences that the kernel refuses to sample. Returns a notice about it.
+    fn without(&mut self, kind: Occurrence, cpu: u32) -> Option<Notice> {
+        if !self.request.samples(kind) {
+            return None;
+        }
+        let why = match OccurrenceEvents::roles(self, kind).first() {
+            // The event of another user's thread, or in the kernel, may be the one that wakes.
+            _ if kind == Occurrence::Wakeup && !(self.system_wide && self.kernel) => {
+                "only with the kernel's code of the whole system".to_owned()
+            }
+            Some((role, _)) => {
+                let errno = Event::open(self, *role, cpu).err()?;
+                format!("perf_event_open: {errno}")
+            }
+            None => return None,
+        };
+        self.request.omit(kind);
+        let what = format!("{} were not sampled ({why})", kind.plural());
         let notice = Notice::new(NoticeKind::CountersMissing, what, WITH_PRIVILEGE);
-        Some(notice.about("page-faults"))
+        Some(notice.about(kind.plural()))
     }
 
     /// Returns a notice for each limitation that missing privileges cause.

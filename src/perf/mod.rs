@@ -16,11 +16,11 @@ mod event;
 #[cfg(test)]
 mod fake_event;
 mod fallbacks;
-mod fault_events;
-mod fault_period;
 mod granted;
 mod layout;
 mod merge;
+mod occurrence_events;
+mod occurrence_period;
 mod open_error;
 mod record;
 #[cfg(test)]
@@ -44,6 +44,7 @@ pub use granted::Granted;
 pub(crate) use layout::TRAILER;
 pub use layout::{Layout, ParseError, RecordFormat};
 pub use merge::{Merge, RecordSource};
+pub use occurrence_events::Occurrence;
 pub use open_error::{OpenEventError, max_sample_rate};
 pub use record::{
     Abi, BranchStack, CONTEXT_MAX, CpuMode, Ksymbol, MmapRecord, ReadValues, Record, Registers,

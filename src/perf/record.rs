@@ -4,6 +4,7 @@
 
 use perf_event_open_sys::bindings as sys;
 
+use super::occurrence_events::Occurrence;
 use crate::ids::{Cpu, Nanos, Pid, Tid};
 
 /// `PERF_CONTEXT_USER_DEFERRED`: a cookie follows as the last entry.
@@ -289,8 +290,8 @@ impl Ksymbol<'_> {
 pub enum Record<'a> {
     /// A sample.
     Sample(SampleRecord<'a>),
-    /// A sample of page faults: its period is their number.
-    Faults(SampleRecord<'a>),
+    /// A sample of occurrences: its period is their number.
+    Occurrences(Occurrence, SampleRecord<'a>),
     /// A process mapped executable memory.
     Mapping(MmapRecord<'a>),
     /// A thread changed its name.

@@ -33,6 +33,7 @@ pub(crate) fn record(program: &Path) -> Vec<Vec<u8>> {
         ring_bytes: RING_BYTES,
         clock: Clock::CpuClock,
         faults: false,
+        wakeups: None,
     };
     let mut session = PerfSession::open(&request, Scope::SystemWide).unwrap();
     session.start_tracking().unwrap();

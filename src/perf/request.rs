@@ -6,7 +6,7 @@ use perf_event_open_sys::bindings as sys;
 
 use super::call_graph::CallGraph;
 use super::copy_length::SHORT_BYTES;
-use super::fault_period::THREAD_PERIOD;
+use super::occurrence_events::Occurrence;
 use super::sample_layout::USER_REGS;
 
 const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
@@ -29,8 +29,8 @@ const SAMPLE_BYTES: u64 = 1024;
 ///
 /// The merge keeps the last 20 ms of records there, and perfcollect may drain as much again late.
 const MIN_RING_MS: u64 = 60;
-/// Minimum number of stack copies of page faults that a ring buffer holds.
-const FAULTS_PER_RING: usize = 512;
+/// Minimum number of stack copies of occurrences that a ring buffer holds.
+const OCCURRENCES_PER_RING: usize = 512;
 /// Minimum size of a stack copy.
 const MIN_STACK_BYTES: u64 = 1024;
 /// Maximum total size of the ring buffers of all CPUs, by default.
@@ -53,6 +53,9 @@ pub struct SamplingRequest {
     pub clock: Clock,
     /// Whether page faults are sampled, too, at about the same frequency at most.
     pub faults: bool,
+    /// Id of the kernel's tracepoint `sched:sched_waking` if wake-ups are sampled, too, at about the same
+    /// frequency at most.
+    pub wakeups: Option<u64>,
 }
 
 /// A sampling request after all fallbacks.
@@ -111,6 +114,7 @@ impl SamplingRequest {
             ring_bytes: 0,
             clock: Clock::CpuClock,
             faults: false,
+            wakeups: None,
         }
         .with_ring_bytes(needed.min(share) as usize)
     }
@@ -119,9 +123,38 @@ impl SamplingRequest {
     #[must_use]
     pub fn with_faults(mut self, cpus: usize) -> Self {
         self.faults = true;
+        self.with_more_room(cpus)
+    }
+
+    /// Returns the request with ring buffers that have room for the samples of one more kind.
+    #[must_use]
+    pub fn with_more_room(self, cpus: usize) -> Self {
         let share = ALL_RINGS_BYTES / cpus.max(1) as u64;
         let needed = 2 * self.ring_bytes as u64;
         self.with_ring_bytes(needed.min(share) as usize)
+    }
+
+    /// Returns whether a kind of occurrences is sampled.
+    pub(super) fn samples(&self, kind: Occurrence) -> bool {
+        match kind {
+            Occurrence::Fault => self.faults,
+            Occurrence::Wakeup => self.wakeups.is_some(),
+        }
+    }
+
+    /// Samples a kind of occurrences no more.
+    pub(super) fn omit(&mut self, kind: Occurrence) {
+        match kind {
+            Occurrence::Fault => self.faults = false,
+            Occurrence::Wakeup => self.wakeups = None,
+        }
+    }
+
+    /// Returns the number of kinds of occurrences that are sampled.
+    fn kinds(&self) -> usize {
+        let mut kinds = Occurrence::ALL.to_vec();
+        kinds.retain(|kind| self.samples(*kind));
+        kinds.len()
     }
 
     /// Returns the request with ring buffers of about `bytes` per CPU.
@@ -137,7 +170,7 @@ impl SamplingRequest {
     ///
     /// A shorter copy truncates some stacks, whereas a full ring buffer loses whole samples.
     pub(super) fn with_stacks_that_fit(mut self) -> Self {
-        let events = 1 + u64::from(self.faults);
+        let events = 1 + self.kinds() as u64;
         let samples = events * u64::from(self.frequency_hz) * MIN_RING_MS / 1000;
         let share = self.ring_bytes as u64 / samples.max(1);
         let room = share.saturating_sub(SAMPLE_BYTES).max(MIN_STACK_BYTES);
@@ -169,11 +202,15 @@ impl SamplingRequest {
             read_format: u64::from(sys::PERF_FORMAT_TOTAL_TIME_ENABLED),
             ..Default::default()
         };
-        if self.faults {
+        if self.kinds() > 0 {
             // The id distinguishes the kinds of samples in one ring buffer. With their period, the kernel would
-            // sample each fault (perf_swevent_event); that of other samples is known.
+            // sample each occurrence (perf_swevent_event); that of other samples is known.
             attr.sample_type |= u64::from(sys::PERF_SAMPLE_ID);
             attr.sample_type &= !u64::from(sys::PERF_SAMPLE_PERIOD);
+        }
+        if self.wakeups.is_some() {
+            // All events of a ring buffer have one layout.
+            attr.sample_type |= u64::from(sys::PERF_SAMPLE_RAW);
         }
         if self.stack_bytes() > 0 {
             attr.sample_type |= u64::from(STACK_COPY);
@@ -225,15 +262,22 @@ impl SamplingRequest {
         attr
     }
 
-    /// Returns the attributes of an event that samples one in `period` page faults.
-    pub(super) fn fault_sampler(&self, period: u64) -> sys::perf_event_attr {
+    /// Returns the attributes of an event that samples one in `period` occurrences.
+    pub(super) fn occurrence_sampler(&self, kind: Occurrence, period: u64) -> sys::perf_event_attr {
         let mut attr = self.sampler();
-        attr.type_ = sys::PERF_TYPE_SOFTWARE;
-        attr.config = u64::from(sys::PERF_COUNT_SW_PAGE_FAULTS);
+        (attr.type_, attr.config) = match kind {
+            Occurrence::Fault => (
+                sys::PERF_TYPE_SOFTWARE,
+                sys::PERF_COUNT_SW_PAGE_FAULTS.into(),
+            ),
+            Occurrence::Wakeup => (sys::PERF_TYPE_TRACEPOINT, self.wakeups.unwrap_or_default()),
+        };
+        // What an interrupt wakes on an idle CPU counts, too.
+        attr.set_exclude_idle(0);
         attr.__bindgen_anon_1.sample_period = period;
         attr.set_freq(0);
         // Until the period is longer, a block of memory that is used first has many samples.
-        let share = (self.ring_bytes / FAULTS_PER_RING) as u32 & !7;
+        let share = (self.ring_bytes / OCCURRENCES_PER_RING) as u32 & !7;
         let copied = &mut attr.sample_stack_user;
         *copied = (*copied).min(share);
         if self.call_graph == CallGraph::Auto {
@@ -242,16 +286,16 @@ impl SamplingRequest {
         attr
     }
 
-    /// Returns the attributes of an event that samples the page faults of a thread and all it starts.
-    pub(super) fn inherited_faults(&self) -> sys::perf_event_attr {
-        let mut attr = self.fault_sampler(THREAD_PERIOD);
+    /// Returns the attributes of an event that samples the occurrences of a thread and all it starts.
+    pub(super) fn inherited_occurrences(&self, kind: Occurrence) -> sys::perf_event_attr {
+        let mut attr = self.occurrence_sampler(kind, kind.thread_period().unwrap_or(1));
         attr.set_inherit(1);
         attr
     }
 
     /// Returns whether samples of the clock have a period. Otherwise it is [`Self::period_ns`].
     pub(super) fn has_periods(&self) -> bool {
-        !self.faults
+        self.kinds() == 0
     }
 
     /// Returns the attributes of an event that samples and tracks a thread and all it starts.

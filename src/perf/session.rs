@@ -13,8 +13,8 @@ use super::cpu_events::{CpuEvents, first_role, open_cpu};
 use super::cpu_hotplug::{CpuHotplug, HotplugEvent};
 use super::event::Event;
 use super::fallbacks::Scope;
-use super::fault_events::FaultEvents;
 use super::granted::Granted;
+use super::occurrence_events::{Occurrence, OccurrenceEvents, SampledOccurrence};
 use super::open_error::OpenEventError;
 use super::record::{Record, SampleRecord};
 use super::request::{Clock, EffectiveRequest, SamplingRequest};
@@ -46,10 +46,10 @@ pub struct PerfSession {
     /// Ring buffers with the indices of `cpus`.
     rings: Rings,
     threads: ThreadEvents,
-    /// Periods of the events that sample page faults, by id.
-    fault_periods: FxHashMap<u64, u64>,
-    /// Page faults of each CPU that were drained since the periods were chosen.
-    drained_faults: FxHashMap<Cpu, u64>,
+    /// What the samples of events stand for that sample occurrences, by id.
+    occurrences: FxHashMap<u64, SampledOccurrence>,
+    /// Occurrences of each CPU that were drained since the periods were chosen.
+    drained_occurrences: FxHashMap<(Cpu, Occurrence), u64>,
     hotplug: CpuHotplug,
     started: Nanos,
     is_sampling: bool,
@@ -76,8 +76,8 @@ impl PerfSession {
             cpus: Vec::new(),
             rings: Rings::new(layout.map_err(OpenEventError::from)?),
             threads: ThreadEvents::default(),
-            fault_periods: FxHashMap::default(),
-            drained_faults: FxHashMap::default(),
+            occurrences: FxHashMap::default(),
+            drained_occurrences: FxHashMap::default(),
             hotplug,
             started: now(),
             is_sampling: false,
@@ -93,9 +93,9 @@ impl PerfSession {
     }
 
     fn push_cpu(&mut self, cpu_events: CpuEvents, ring: Ring) {
-        let faults = cpu_events.faults.iter();
-        self.fault_periods
-            .extend(faults.flat_map(FaultEvents::periods));
+        let events = cpu_events.occurrences.iter();
+        self.occurrences
+            .extend(events.flat_map(OccurrenceEvents::sampled));
         self.cpus.push(cpu_events);
         self.rings.push(ring);
     }
@@ -159,7 +159,7 @@ impl PerfSession {
                 .map_err(|errno| (first.cpu.0, errno))?,
             _ => {}
         }
-        self.fault_periods.extend(self.threads.fault_periods());
+        self.occurrences.extend(self.threads.occurrences());
         Ok(())
     }
 
@@ -272,7 +272,7 @@ NoticeKind::StackCopiesReduced,
         self.enable(1)?;
         match self.needs_threads() {
             true => Ok(()),
-            false => start_faults(&self.cpus),
+            false => start_occurrences(&self.cpus),
         }
     }
 
@@ -368,7 +368,7 @@ NoticeKind::StackCopiesReduced,
                 };
                 enable_all(&cpu.events[..count])?;
                 if self.is_sampling {
-                    start_faults([&cpu])?;
+                    start_occurrences([&cpu])?;
                 }
             }
             self.push_cpu(cpu, ring);
@@ -400,10 +400,11 @@ NoticeKind::StackCopiesReduced,
         let drained = self.drain_until(flush_limit, each);
         if !self.needs_threads() {
             let frequency_hz = self.effective.request.frequency_hz;
-            for cpu in &mut self.cpus {
-                let drained = self.drained_faults.remove(&cpu.cpu).unwrap_or(0);
-                if let Some(faults) = cpu.faults.as_mut().filter(|_| cpu.dead_since.is_none()) {
-                    faults.adapt(drained, frequency_hz);
+            for cpu in self.cpus.iter_mut().filter(|cpu| cpu.dead_since.is_none()) {
+                for events in &mut cpu.occurrences {
+                    let key = (cpu.cpu, events.kind());
+                    let drained = self.drained_occurrences.remove(&key).unwrap_or(0);
+                    events.adapt(drained, frequency_hz, now());
                 }
             }
         }
@@ -440,19 +441,19 @@ NoticeKind::StackCopiesReduced,
         let Self {
             rings,
             threads,
-            fault_periods,
-            drained_faults,
+            occurrences,
+            drained_occurrences,
             ..
         } = self;
         rings.drain_until(flush_limit, |time, record| {
-            let period = match &record {
-                Record::Sample(sample) => fault_periods.get(&sample.event),
+            let sampled = match &record {
+                Record::Sample(sample) => occurrences.get(&sample.event),
                 _ => None,
             };
-            let record = match (record, period) {
-                (Record::Sample(sample), Some(&period)) => {
-                    *drained_faults.entry(sample.cpu).or_default() += period;
-                    Record::Faults(SampleRecord { period, ..sample })
+            let record = match (record, sampled) {
+                (Record::Sample(sample), Some(&SampledOccurrence { kind, period })) => {
+                    *drained_occurrences.entry((sample.cpu, kind)).or_default() += period;
+                    Record::Occurrences(kind, SampleRecord { period, ..sample })
                 }
                 (record, _) => record,
             };
@@ -476,10 +477,12 @@ NoticeKind::StackCopiesReduced,
     }
 }
 
-fn start_faults<'a>(cpus: impl IntoIterator<Item = &'a CpuEvents>) -> Result<(), SessionError> {
-    let mut faults = cpus.into_iter().filter_map(|cpu| cpu.faults.as_ref());
-    faults
-        .try_for_each(FaultEvents::start)
+fn start_occurrences<'a>(
+    cpus: impl IntoIterator<Item = &'a CpuEvents>,
+) -> Result<(), SessionError> {
+    let mut events = cpus.into_iter().flat_map(|cpu| &cpu.occurrences);
+    events
+        .try_for_each(OccurrenceEvents::start)
         .map_err(SessionError::Enable)
 }
 

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::event::{Event, Role};
-use super::fault_period::THREAD_PERIOD;
+use super::occurrence_events::{Occurrence, SampledOccurrence};
 use super::record::Record;
 use super::request::EffectiveRequest;
 use crate::ids::{Cpu, Nanos, Tid};
@@ -61,14 +61,14 @@ pub(super) struct ThreadEvents {
 struct ThreadEvent {
     cpu: Cpu,
     event: Event,
-    /// Whether it samples page faults.
-    is_of_faults: bool,
+    /// What it samples beside CPU time.
+    kind: Option<Occurrence>,
 }
 
 /// Event and time of the last sample of a thread on a CPU, one of each kind of samples.
 struct LastSample {
     cpu: Cpu,
-    is_of_faults: bool,
+    kind: Option<Occurrence>,
     event: u64,
     time: Nanos,
 }
@@ -142,28 +142,26 @@ impl ThreadEvents {
         tid: Tid,
     ) -> Result<Vec<u64>, Errno> {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let roles = [
-            Some(Role::Thread(tid)),
-            effective
-                .request
-                .faults
-                .then_some(Role::FaultsOfThread(tid)),
-        ];
-        let roles: Vec<Role> = roles.into_iter().flatten().collect();
-        let all = self.events.len() as u64 + (rings.len() * roles.len()) as u64;
+        let occurrences = Occurrence::ALL.into_iter();
+        let occurrences = occurrences.filter(|kind| effective.request.samples(*kind));
+        let kinds: Vec<_> = [None].into_iter().chain(occurrences.map(Some)).collect();
+        let all = self.events.len() as u64 + (rings.len() * kinds.len()) as u64;
         if all.saturating_add(RESERVED_FILES) > limit {
             return Err(Errno::MFILE);
         }
-        let mut opened = Vec::with_capacity(rings.len() * roles.len());
+        let mut opened = Vec::with_capacity(rings.len() * kinds.len());
         for ring in rings {
-            for &role in &roles {
+            for &kind in &kinds {
+                let role = kind.map_or(Role::Thread(tid), |kind| {
+                    Role::OccurrencesOfThread(kind, tid)
+                });
                 let event = Event::open(effective, role, ring.cpu.0)?;
                 event.write_to(ring.event).map_err(|error| errno(&error))?;
                 let id = event.id().map_err(|error| errno(&error))?;
                 let of_thread = ThreadEvent {
                     cpu: ring.cpu,
                     event,
-                    is_of_faults: role == Role::FaultsOfThread(tid),
+                    kind,
                 };
                 opened.push((id, of_thread));
             }
@@ -173,19 +171,28 @@ impl ThreadEvents {
         Ok(ids)
     }
 
-    /// Returns the id and the period of each event that samples page faults.
-    pub(super) fn fault_periods(&self) -> impl Iterator<Item = (u64, u64)> {
+    /// Returns the id of each event that samples occurrences, and what its samples stand for.
+    pub(super) fn occurrences(&self) -> impl Iterator<Item = (u64, SampledOccurrence)> {
         let events = self.events.iter();
-        events.filter_map(|(id, event)| event.is_of_faults.then_some((*id, THREAD_PERIOD)))
+        events.filter_map(|(id, event)| {
+            let kind = event.kind?;
+            let period = kind.thread_period()?;
+            Some((*id, SampledOccurrence { kind, period }))
+        })
     }
 
     /// Whether to use a record. Rejects samples of duplicate events.
     pub(super) fn accepts(&mut self, record: &Record<'_>) -> bool {
         match *record {
-            Record::Sample(ref sample) | Record::Faults(ref sample) if sample.event != 0 => {
+            Record::Sample(ref sample) | Record::Occurrences(_, ref sample)
+                if sample.event != 0 =>
+            {
                 let last = LastSample {
                     cpu: sample.cpu,
-                    is_of_faults: matches!(record, Record::Faults(_)),
+                    kind: match *record {
+                        Record::Occurrences(kind, _) => Some(kind),
+                        _ => None,
+                    },
                     event: sample.event,
                     time: sample.time,
                 };
@@ -212,9 +219,7 @@ impl ThreadEvents {
     /// been lost and the thread id reused.
     fn duplicate_event(&mut self, tid: Tid, next: LastSample) -> Option<u64> {
         let samples = self.last_samples.entry(tid).or_default();
-        let is_same = |sample: &&mut LastSample| {
-            (sample.cpu, sample.is_of_faults) == (next.cpu, next.is_of_faults)
-        };
+        let is_same = |sample: &&mut LastSample| (sample.cpu, sample.kind) == (next.cpu, next.kind);
         let Some(last) = samples.iter_mut().find(is_same) else {
             samples.push(next);
             return None;
@@ -303,7 +308,7 @@ mod tests {
             let time = Nanos(ms * 1_000_000);
             let last = LastSample {
                 cpu: Cpu(cpu),
-                is_of_faults: event >= 100,
+                kind: (event >= 100).then_some(Occurrence::Fault),
                 event,
                 time,
             };

@@ -20,6 +20,11 @@ pub(crate) struct TracepointField {
 }
 
 impl TracepointField {
+    /// Returns the bytes of the field in the raw data of a sample.
+    pub(crate) fn bytes<'a>(&self, raw: &'a [u8]) -> Option<&'a [u8]> {
+        raw.get(self.offset..self.offset.checked_add(self.size)?)
+    }
+
     /// Parses the fields of a format.
     pub(crate) fn all(format: &str) -> Vec<Self> {
         format.lines().filter_map(Self::parse_line).collect()

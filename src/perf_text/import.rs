@@ -118,14 +118,14 @@ pub struct WrittenTrace {
     pub lines: Vec<Box<[u8]>>,
 }
 
-/// Reads a `perf.data.txt` that perfcollect wrote, with `samples` samples, and the text of its page
-/// faults, if there is one. `labels`: those of the same trace.
+/// Reads a `perf.data.txt` that perfcollect wrote, with `samples` samples, and the texts of its page
+/// faults and wake-ups, if there are any. `labels`: those of the same trace.
 ///
 /// # Errors
 /// See [`TextError`].
 pub fn import_written(
     input: impl BufRead,
-    faults: Option<impl BufRead>,
+    texts: impl IntoIterator<Item = impl BufRead>,
     labels: Labels,
     samples: u64,
 ) -> Result<WrittenTrace, TextError> {
@@ -148,26 +148,23 @@ pub fn import_written(
             }
         }
     };
-    let left = lines::each(input, take, |_| {})?;
-    let take_faults = |sample: &lines::Sample| match sample.header() {
-        Some(header) if header.event == markers::FAULTS.as_bytes() => {
-            import.faults(&header, sample);
-        }
-        _ => others += 1,
-    };
-    let left_of_faults = match faults {
-        Some(faults) => lines::each(faults, take_faults, |_| {})?,
-        None => Leftovers::default(),
-    };
+    let mut left = vec![lines::each(input, take, |_| {})?];
+    for text in texts {
+        let take = |sample: &lines::Sample| {
+            let known = sample
+                .header()
+                .and_then(|header| import.other(&header, sample));
+            others += u64::from(known.is_none());
+        };
+        left.push(lines::each(text, take, |_| {})?);
+    }
     if import.left_out > 0 {
         return Err(TextError::TooManyStacks);
     }
     let is_complete = import.trace.samples.len() as u64 == samples
         && more == 0
         && others == 0
-        && [left, left_of_faults]
-            .iter()
-            .all(|left| *left == Leftovers::default());
+        && left.iter().all(|left| *left == Leftovers::default());
     if !is_complete {
         return Err(TextError::NotWritten);
     }
@@ -279,11 +276,21 @@ impl Import {
         }
     }
 
-    /// Adds a sample of page faults, of a text that perfcollect wrote.
-    fn faults(&mut self, header: &Header<'_>, sample: &lines::Sample) {
-        if let Some(faults) = self.other_sample(header, sample) {
-            self.trace.faults.push(faults);
+    /// Adds a sample of page faults or wake-ups, of a text that perfcollect wrote. Returns `None` if it is of
+    /// another event.
+    fn other(&mut self, header: &Header<'_>, sample: &lines::Sample) -> Option<()> {
+        let is_of = |event: &str| header.event == event.as_bytes();
+        let is_fault = is_of(markers::FAULTS);
+        if !is_fault && !is_of(markers::WAKEUPS) {
+            return None;
         }
+        if let Some(sample) = self.other_sample(header, sample) {
+            match is_fault {
+                true => self.trace.faults.push(sample),
+                false => self.trace.wakeups.push(sample),
+            }
+        }
+        Some(())
     }
 
     /// Returns a record that is no CPU sample, with its period as the weight, unless there are too many.

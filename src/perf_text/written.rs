@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::error::TextError;
 use super::import::{WrittenTrace, import_written};
 use super::labels::Labels;
-use crate::output::archive::{FAULTS, FAULTS_TEXT, FOLDED, PERF_TEXT};
+use crate::output::archive::{FAULTS, FAULTS_TEXT, FOLDED, PERF_TEXT, WAKEUPS, WAKEUPS_TEXT};
 use crate::output::summary::Summary;
 use crate::symbolize::{CancelCheck, CancellableReader};
 use crate::trace::Module;
@@ -45,7 +45,7 @@ pub(crate) fn read_written(
     cancel: CancelCheck<'_>,
 ) -> Result<WrittenTrace, WrittenError> {
     let mut labels = Labels::default();
-    for entry in [FOLDED, FAULTS] {
+    for entry in [FOLDED, FAULTS, WAKEUPS] {
         if entry == FOLDED || archive.has(entry) {
             let (inner, _) = archive.folded(entry)?;
             labels.read(buffered(CancellableReader { inner, cancel }))?;
@@ -53,11 +53,13 @@ pub(crate) fn read_written(
     }
     let text = |inner| buffered(CancellableReader { inner, cancel });
     let samples = archive.entry(PERF_TEXT, MAX_TEXT_BYTES)?;
-    let faults = match archive.has(FAULTS_TEXT) {
-        true => Some(text(archive.entry(FAULTS_TEXT, MAX_TEXT_BYTES)?)),
-        false => None,
-    };
-    let mut written = import_written(text(samples), faults, labels, summary.samples)?;
+    let mut texts = Vec::new();
+    for entry in [FAULTS_TEXT, WAKEUPS_TEXT] {
+        if archive.has(entry) {
+            texts.push(text(archive.entry(entry, MAX_TEXT_BYTES)?));
+        }
+    }
+    let mut written = import_written(text(samples), texts, labels, summary.samples)?;
     let trace = &mut written.trace;
     trace.info = summary.info.clone();
     trace.quality = summary.quality.clone();

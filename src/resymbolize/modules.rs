@@ -173,6 +173,7 @@ impl Modules {
         summary.shares = new.shares;
         summary.thread_time = new.thread_time;
         summary.faults = new.faults;
+        summary.wakeups = new.wakeups;
         for process in &mut summary.processes {
             let key = |row: &ProcessSummary| (row.pid, row.samples);
             let mut rows = new.processes.iter();

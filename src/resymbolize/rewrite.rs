@@ -7,7 +7,8 @@ use rustc_hash::FxHashMap;
 
 use super::{BUFFER_BYTES, MAX_ENTRY_BYTES};
 use crate::output::archive::{
-    self, ArchiveError, BLOCKED, FAULTS, FAULTS_TEXT, FOLDED, GRAPHS, PERF_TEXT, SUMMARY,
+    self, ArchiveError, BLOCKED, FAULTS, FAULTS_TEXT, FOLDED, GRAPHS, PERF_TEXT, SUMMARY, WAKEUPS,
+    WAKEUPS_TEXT,
 };
 use crate::output::perf_text::{self, EscapedNames};
 use crate::output::summary::Summary;
@@ -75,7 +76,7 @@ pub(super) fn write(
             let content = || Ok::<_, io::Error>(archive.zip.unpack(entry)?.take(MAX_ENTRY_BYTES));
             let graph = GRAPHS.iter().find(|(_, entry)| *entry == name);
             match name {
-                PERF_TEXT | FAULTS_TEXT => new.entry(name, |out| {
+                PERF_TEXT | FAULTS_TEXT | WAKEUPS_TEXT => new.entry(name, |out| {
                     let text = BufReader::with_capacity(BUFFER_BYTES, content()?);
                     Ok(perf_text::replace_frames(text, replaced, out)?)
                 })?,
@@ -84,6 +85,9 @@ pub(super) fn write(
                     Ok(views.write_measured(Measure::BlockedTime, out)?)
                 })?,
                 FAULTS => new.entry(name, |out| Ok(views.write_measured(Measure::Faults, out)?))?,
+                WAKEUPS => {
+                    new.entry(name, |out| Ok(views.write_measured(Measure::Wakeups, out)?))?
+                }
                 SUMMARY => new.summary(summary)?,
                 name if let Some((measure, _)) = graph => new.graph(name, views, *measure)?,
                 name => new.entry(name, |out| {

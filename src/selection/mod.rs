@@ -165,9 +165,10 @@ impl Selection {
             Some(selected)
         });
         let samples: Samples = samples.collect();
-        let faults = trace.faults.iter();
-        let faults = faults.filter(|sample| times.contains(&sample.time));
-        let faults: Samples = faults.filter_map(&mut select).collect();
+        let others = [&trace.faults, &trace.wakeups].map(|samples| {
+            let in_time = samples.iter().filter(|sample| times.contains(&sample.time));
+            in_time.filter_map(&mut select).collect::<Samples>()
+        });
         let within = trace.blocked.iter().filter_map(|wait| within(wait, &times));
         let blocked: Samples = within.filter_map(select).collect();
         let rows = rows.finish();
@@ -176,7 +177,7 @@ impl Selection {
         }
         trace.samples = samples;
         trace.blocked = blocked;
-        trace.faults = faults;
+        [trace.faults, trace.wakeups] = others;
         rows.apply(trace);
         // Which of them have doubtful callers is unknown.
         trace.quality.stacks = quality;

@@ -66,6 +66,11 @@ pub(crate) fn unsymbolized(code: CodeAddress) -> Function {
             FunctionKind::Blocked,
             Some(place.label("blocked")),
         ),
+        CodeAddress::Waker(waker) => (
+            "perfcollect",
+            FunctionKind::Blocked,
+            Some(waker.label(&[], &[], &[])),
+        ),
     };
     Function {
         name: name.map(Into::into),

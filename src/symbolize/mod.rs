@@ -13,6 +13,7 @@ pub(crate) mod problems;
 mod scripts;
 mod time_budget;
 pub(crate) mod unresolved;
+mod wakers;
 
 pub use cancel::CancelCheck;
 pub(crate) use cancel::{CancellableReader, CancellableWriter};
@@ -35,7 +36,8 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 
 use crate::capture::Capture;
 use crate::trace::{
-    CodeAddress, DoubtfulCode, Frame, FrameId, FunctionId, ModuleId, ProcessId, Quality, Trace,
+    CodeAddress, DoubtfulCode, Frame, FrameId, Function, FunctionId, ModuleId, ProcessId, Quality,
+    RawTrace, Trace,
 };
 
 /// Options of symbolization.
@@ -72,9 +74,10 @@ impl Source {
             CodeAddress::Kernel(_) => Self::Kernel,
             CodeAddress::Elf(id, _) | CodeAddress::File(id, _) => Self::Module(id),
             CodeAddress::Jit(id, _) => Self::Jit(id),
-            CodeAddress::Unmapped(..) | CodeAddress::Truncated(_) | CodeAddress::Blocked(_) => {
-                Self::Nothing
-            }
+            CodeAddress::Unmapped(..)
+            | CodeAddress::Truncated(_)
+            | CodeAddress::Blocked(_)
+            | CodeAddress::Waker(_) => Self::Nothing,
         }
     }
 
@@ -110,7 +113,22 @@ impl Source {
                 let reading = budget.read_of_process(host.and_then(|host| host.as_ref().ok()));
                 jit::name(frames, codes, methods, process, until, (&reading, cancel))
             }
-            Self::Nothing => SymbolizedGroup::of(codes.iter().copied().map(unsymbolized)),
+            Self::Nothing => SymbolizedGroup::of(codes.iter().map(|code| {
+                let function = unsymbolized(*code);
+                let CodeAddress::Waker(waker) = code else {
+                    return function;
+                };
+                let RawTrace {
+                    processes,
+                    threads,
+                    outsiders,
+                    ..
+                } = &capture.raw_trace;
+                Function {
+                    name: Some(waker.label(processes, threads, outsiders).into()),
+                    ..function
+                }
+            })),
         }
     }
 }
@@ -130,7 +148,7 @@ fn offset(code: CodeAddress) -> u64 {
         | CodeAddress::File(_, address)
         | CodeAddress::Jit(_, address)
         | CodeAddress::Unmapped(_, address) => address,
-        CodeAddress::Truncated(_) | CodeAddress::Blocked(_) => 0,
+        CodeAddress::Truncated(_) | CodeAddress::Blocked(_) | CodeAddress::Waker(_) => 0,
     }
 }
 
@@ -222,6 +240,7 @@ pub fn symbolize(
         samples: raw_trace.samples,
         blocked: raw_trace.blocked,
         faults: raw_trace.faults,
+        wakeups: raw_trace.wakeups,
         places,
         event_code: raw_trace.event_code,
         modules: Vec::new(),
@@ -235,6 +254,7 @@ pub fn symbolize(
         },
         events,
     };
+    wakers::name_interrupts(&mut trace);
     let scripts = scripts::notices(&trace, &mut gaps);
     let unresolved = unresolved::notices(gaps);
     trace

@@ -3,6 +3,7 @@
 use super::blocked::Blocked;
 use super::ids::{ModuleId, ProcessId};
 use super::quality::Truncation;
+use super::wakers::Waker;
 
 /// A code address before symbolization.
 ///
@@ -23,4 +24,6 @@ pub enum CodeAddress {
     Truncated(Truncation),
     /// Represents where a thread waited: the leaf of its stack.
     Blocked(Blocked),
+    /// Represents who woke a thread: the root of the stack of a wake-up.
+    Waker(Waker),
 }

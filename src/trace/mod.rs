@@ -23,6 +23,7 @@ pub mod spool;
 mod stack;
 mod symptom;
 mod throttle;
+mod wakers;
 
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub(crate) use block_io::MAX_IO_ROWS;
@@ -55,6 +56,7 @@ pub use spool::{Header, RawTrace};
 pub use stack::StackTable;
 pub use symptom::Symptom;
 pub use throttle::{CpuPauses, Pauses};
+pub use wakers::{InterruptSource, Outsider, Waker, waker_name};
 
 use std::ops::Range;
 
@@ -309,7 +311,10 @@ pub struct Trace {
     pub blocked: Samples,
     /// Samples of page faults in order of time: the weight of each is the number of faults that it stands for.
     pub faults: Samples,
-    /// The leaves of these stacks.
+    /// Samples of wake-ups in order of time: each thread was woken, with the stack of what woke it below a
+    /// [`Waker`], as many times as the weight.
+    pub wakeups: Samples,
+    /// The leaves of the stacks of `blocked`.
     pub places: FxHashMap<FrameId, Blocked>,
     /// One row per ELF file with code in a stack.
     pub modules: Vec<Module>,
@@ -339,6 +344,7 @@ impl Trace {
         self.samples.stop();
         self.blocked.stop();
         self.faults.stop();
+        self.wakeups.stop();
         self.events.stop();
     }
 

@@ -50,7 +50,7 @@ pub struct Recorder<W> {
     files: SampledFiles,
     samples: u64,
     waits: u64,
-    fault_samples: u64,
+    other_samples: u64,
     spool: SpoolWriter<W>,
 }
 
@@ -160,7 +160,7 @@ impl<W: Write> Recorder<W> {
             files: SampledFiles::default(),
             samples: 0,
             waits: 0,
-            fault_samples: 0,
+            other_samples: 0,
             spool: SpoolWriter::new(spool, header),
         }
     }
@@ -280,10 +280,10 @@ impl<W: Write> Recorder<W> {
         self.waits
     }
 
-    /// Returns the number of samples of page faults so far.
+    /// Returns the number of samples of page faults and wake-ups so far.
     #[must_use]
-    pub fn fault_samples(&self) -> u64 {
-        self.fault_samples
+    pub fn other_samples(&self) -> u64 {
+        self.other_samples
     }
 
     /// Returns the size of the spool so far, in bytes.
@@ -370,7 +370,15 @@ impl<W: Write, S: RowSource> SampleWriter<'_, W, S> {
     /// These samples must be in order of time.
     pub fn push_faults(&mut self, sample: Sample) {
         self.recorder.spool.put(&SpoolRow::Faults(sample));
-        self.recorder.fault_samples += 1;
+        self.recorder.other_samples += 1;
+    }
+
+    /// Writes a sample of wake-ups, see [`SpoolRow::Wakeups`].
+    ///
+    /// These samples must be in order of time.
+    pub fn push_wakeups(&mut self, sample: Sample) {
+        self.recorder.spool.put(&SpoolRow::Wakeups(sample));
+        self.recorder.other_samples += 1;
     }
 
     /// Writes a sample.

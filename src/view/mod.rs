@@ -24,6 +24,7 @@ mod stacks;
 mod table;
 mod tables;
 mod tree;
+mod wakeups;
 
 use std::io::{self, Write};
 

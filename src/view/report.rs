@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use super::call_tree::MAX_NAME_BYTES;
 use super::code_rows::{self, CodeRow};
 use super::more::More;
-use super::{block_io, count, counters, faults, notices, quality, requests, roles, screen};
+use super::{
+    block_io, count, counters, faults, notices, quality, requests, roles, screen, wakeups,
+};
 use crate::output::sanitize::{terminal, truncate};
 use crate::output::summary::{ModuleSummary, Summary};
 use crate::output::variant_name;
@@ -74,7 +76,11 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     if let Some(counted) = counters::in_short(summary) {
         writeln!(out, "  counted  {counted}")?;
     }
-    let others = [faults::in_short(summary), block_io::in_short(summary)];
+    let others = [
+        faults::in_short(summary),
+        wakeups::in_short(summary),
+        block_io::in_short(summary),
+    ];
     for line in others.into_iter().flatten() {
         writeln!(out, "  {line}")?;
     }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use super::fitted::{fitted, with_ellipsis};
 use super::more::More;
 use super::report::{no_findings, percent, short};
-use super::{block_io, code_rows, count, counters, faults, notices, quality, requests};
+use super::{block_io, code_rows, count, counters, faults, notices, quality, requests, wakeups};
 use crate::output::NameStyle;
 use crate::output::sanitize::{terminal, truncate_with_ellipsis};
 use crate::output::summary::{Finding, Summary};
@@ -181,12 +181,13 @@ fn processes(summary: &Summary, width: usize) -> Vec<String> {
     rows.collect()
 }
 
-/// Returns the lines about counted events, page faults and disks, and the commands that show more.
+/// Returns the lines about counted events, page faults, wake-ups and disks, and the commands that show more.
 fn counted(summary: &Summary, more: Option<&More>, width: usize) -> Vec<String> {
     let counted = counters::in_short(summary).map(|counted| format!("counted: {counted}"));
     let texts = [
         (counted, "counters"),
         (faults::in_short(summary), "faults"),
+        (wakeups::in_short(summary), "wakeups"),
         (block_io::in_short(summary), "io"),
     ];
     let mut lines = Vec::new();

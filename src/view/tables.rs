@@ -9,7 +9,7 @@ use super::call_tree::TreeRow;
 use super::table::{Cell, Table, TableFormat};
 use super::{
     OpenTrace, Rows, ViewError, block_io, code_rows, counters, faults, report, roles,
-    runtime_tables,
+    runtime_tables, wakeups,
 };
 use crate::output::sanitize::json_text;
 use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
@@ -38,6 +38,9 @@ const NOT_BLOCKED: &str = "what threads wait for is read at the end of a capture
 
 /// Why there are no page faults.
 const NO_FAULTS: &str = "no page faults were sampled: a capture with -faults samples them";
+
+/// Why there are no wake-ups.
+const NO_WAKEUPS: &str = "no wake-ups were sampled: a capture with -wakeups samples them";
 
 /// Why there are no times of threads.
 const NO_THREAD_TIME: &str = "where threads spend the time without a CPU is not in the trace: a capture with -threadtime follows that";
@@ -75,6 +78,9 @@ pub enum ReportKind {
     /// Functions by their page faults; a capture with -faults samples them.
     #[value(alias = "page-faults", alias = "pagefaults")]
     Faults,
+    /// Who wakes whom, and in which function; a capture with -wakeups samples that.
+    #[value(alias = "wake-ups", alias = "wakers")]
+    Wakeups,
     /// Requests to disks by device and process; a capture with -io follows them.
     #[value(alias = "blockio", alias = "block-io", alias = "disk")]
     Io,
@@ -195,6 +201,10 @@ fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
             Some(faults) => (faults.method_count, faults.methods.len()),
             None => return Some(NO_FAULTS.to_owned()),
         },
+        ReportKind::Wakeups => match &summary.wakeups {
+            Some(wakeups) => (wakeups.row_count, wakeups.rows.len()),
+            None => return Some(NO_WAKEUPS.to_owned()),
+        },
         ReportKind::Io => return block_io::omitted(summary),
         ReportKind::Modules => return shares_omitted(&shares.modules),
         ReportKind::Syscalls => return shares_omitted(&shares.syscalls),
@@ -206,6 +216,7 @@ fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
         ReportKind::Cpu => format!("{} has all", trace.more.functions()),
         ReportKind::Blocked => "threads.json has all".to_owned(),
         ReportKind::Faults => "faults.folded in the trace has all".to_owned(),
+        ReportKind::Wakeups => "wakeups.folded in the trace has all".to_owned(),
         _ => "summary.json does not have them".to_owned(),
     };
     (more > 0).then(|| format!("... and {more} more: {all_of_it}"))
@@ -334,6 +345,7 @@ fn table(
         ReportKind::ThreadTime if full => thread_times(summary),
         ReportKind::ThreadTime => places(summary),
         ReportKind::Faults => faults::table(summary),
+        ReportKind::Wakeups => wakeups::table(summary),
         ReportKind::Io => block_io::table(summary),
         ReportKind::Modules => parts("modules", summary, &shares.modules),
         ReportKind::Syscalls => parts("syscalls", summary, &shares.syscalls),

@@ -14,6 +14,8 @@ pub(crate) const MODULE: &str = "perfcollect";
 pub(crate) const SWITCH: &str = "sched:sched_switch";
 /// Event of the samples of page faults.
 pub(crate) const FAULTS: &str = "page-faults";
+/// Event of the samples of wake-ups.
+pub(crate) const WAKEUPS: &str = "sched:sched_waking";
 /// Keeps the idle thread out of PerfView's Thread Time.
 pub(super) const NO_IDLE_THREAD: &str = "sched:sched_process_exit: comm=swapper pid=0 prio=120\n";
 /// Start of the events that [`END`] may also have.

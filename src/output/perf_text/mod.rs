@@ -54,10 +54,10 @@
 //! ```
 //! Thread 0 is idle. A record that it has ended, after time zero, keeps it out of the view.
 //!
-//! # Page faults
+//! # Page faults and wake-ups
 //!
-//! Samples of page faults are no CPU time, so they are a text for themselves (`faults.perf.txt`), with the number of faults
-//! as the period. PerfView does not look for it.
+//! Their samples are no CPU time, so each is a text for itself (`faults.perf.txt`, `wakeups.perf.txt`), with the number that
+//! a sample stands for as the period. PerfView does not look for them.
 //!
 //! The Firefox Profiler recognizes perf script text by the first line: a sample, or `# ========` as `perf script --header`
 //! prints it.
@@ -70,7 +70,7 @@ use std::io::{self, BufRead, Read, Write};
 
 use super::time_zero::TimeZero;
 use crate::bytes::put_digits;
-use crate::trace::{FrameId, Nanos, Sample, StackId, Trace};
+use crate::trace::{FrameId, Nanos, Sample, Samples, StackId, Trace};
 use rustc_hash::FxHashMap;
 
 pub(crate) use escaped_names::EscapedNames;
@@ -81,9 +81,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 const MAX_LINE_BYTES: u64 = 64 << 10;
 /// PerfView interns stacks by recursion on threads with 1 MB of stack.
 const MAX_FRAMES: usize = 1000;
-/// Text before the samples of page faults.
-const FAULTS_HEADER: &[u8] =
-    b"# ========\n# written by perfcollect: samples of page faults, each with their number\n# ========\n#\n";
+/// Text before samples that are no CPU time.
+const OTHERS_HEADER: &[u8] =
+    b"# ========\n# written by perfcollect: samples of an event, each with the number that it stands for\n# ========\n#\n";
 /// Replaces the callers of a stack that has more than [`MAX_FRAMES`].
 const TRUNCATED_FRAME: &[u8] = b"\t0 {truncated} (perfcollect)\n";
 
@@ -118,16 +118,21 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&text)
 }
 
-/// Writes the samples of page faults of `trace`.
+/// Writes samples of `trace` that are no CPU time, with their event in [`markers`].
 ///
 /// # Errors
 /// Returns the errors of `out`.
-pub(crate) fn write_faults(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write_others(
+    trace: &Trace,
+    samples: &Samples,
+    event: &str,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let times = TimeZero::new(trace);
     let names = EscapedNames::new(trace);
-    let event = format!("{}: \n", markers::FAULTS);
-    let mut text = FAULTS_HEADER.to_vec();
-    for mut sample in trace.faults.iter() {
+    let event = format!("{event}: \n");
+    let mut text = OTHERS_HEADER.to_vec();
+    for mut sample in samples.iter() {
         sample.time = Nanos(times.shifted(sample.time));
         put_sample(&names, &event, &sample, sample.cpu.0 as usize, &mut text);
         out.write_all(&text)?;

@@ -17,13 +17,26 @@ pub(super) struct CodePlace {
 
 impl CodePlace {
     pub(super) fn of(trace: &Trace, own_code: &OwnCode, stack: StackId) -> Self {
+        Self::among(trace, own_code, stack, |_| true)
+    }
+
+    /// The same without the functions of the kernel.
+    pub(super) fn of_program(trace: &Trace, own_code: &OwnCode, stack: StackId) -> Self {
+        Self::among(trace, own_code, stack, |kind| kind != FunctionKind::Kernel)
+    }
+
+    fn among(
+        trace: &Trace,
+        own_code: &OwnCode,
+        stack: StackId,
+        counts: impl Fn(FunctionKind) -> bool,
+    ) -> Self {
         let mut place = Self::default();
         for frame in trace.stacks.leaf_first(stack) {
             for id in trace.functions_leaf_first(frame) {
-                let is_code = !matches!(
-                    trace.functions[id.index()].kind,
-                    FunctionKind::Blocked | FunctionKind::Marker
-                );
+                let kind = trace.functions[id.index()].kind;
+                let is_code =
+                    counts(kind) && !matches!(kind, FunctionKind::Blocked | FunctionKind::Marker);
                 let own = own_code.is_own(id);
                 if is_code && (own || place.function.is_none()) {
                     let function = Some((first_frame(trace, frame, id), id));

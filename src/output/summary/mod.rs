@@ -15,6 +15,7 @@ mod syscalls;
 mod thread_time;
 mod threads;
 mod unnamed;
+mod wakeups;
 mod work;
 mod work_methods;
 
@@ -42,6 +43,7 @@ pub use syscalls::ENTRY_AND_EXIT;
 pub use thread_time::{PlaceTime, ReasonTime, ThreadTime, ThreadTimeRow};
 pub use threads::ThreadSummary;
 pub use unnamed::UnnamedSummary;
+pub use wakeups::{WakeupRow, WakeupSummary};
 pub use work::{Work, WorkKind};
 pub use work_methods::WorkMethod;
 
@@ -133,6 +135,9 @@ pub struct Summary {
     /// Page faults by code. `None` if the capture did not sample them (`-faults`), or there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<FaultSummary>,
+    /// Who wakes whom. `None` if the capture did not sample that (`-wakeups`), or there were no wake-ups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wakeups: Option<WakeupSummary>,
 }
 
 impl Summary {
@@ -144,6 +149,7 @@ impl Summary {
                 || self.blocked.is_some()
                 || self.thread_time.is_some()
                 || self.faults.is_some()
+                || self.wakeups.is_some()
                 || self.info.block_io.is_some())
     }
 
@@ -181,6 +187,7 @@ impl Summary {
         self.blocked.iter_mut().for_each(BlockedSummary::truncate);
         self.thread_time.iter_mut().for_each(ThreadTime::truncate);
         self.faults.iter_mut().for_each(FaultSummary::truncate);
+        self.wakeups.iter_mut().for_each(WakeupSummary::truncate);
         self.runtimes.truncate(MAX_PROCESSES);
         self.runtimes.iter_mut().for_each(RuntimeSummary::truncate);
         let Shares {
@@ -255,6 +262,7 @@ impl Summary {
             blocked: None,
             thread_time: ThreadTime::of(trace, own_code),
             faults: FaultSummary::of(trace, own_code, &last_programs),
+            wakeups: WakeupSummary::of(trace, own_code, &last_programs),
         }
     }
 }

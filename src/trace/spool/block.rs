@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::bytes::fill;
 
 /// Magic bytes and version of the format.
-const MAGIC: [u8; 4] = *b"PCS7";
+const MAGIC: [u8; 4] = *b"PCS8";
 /// Oldest readable version. It has no row 16 (forget).
 const OLDEST_VERSION: u8 = b'2';
 /// Oldest version whose checksum covers the magic bytes.

@@ -10,7 +10,7 @@ use super::wire::{Input, put, put_difference, put_string};
 use crate::trace::{
     Blocked, CodeAddress, CpuLosses, CpuPauses, DoubtfulCode, Doubts, FrameId, Losses,
     MAX_WEIGHT_NS, ModuleId, Nanos, Pauses, Pid, ProcessId, Sample, StackId, ThreadId, Tid,
-    Truncation,
+    Truncation, Waker,
 };
 
 /// Maximum length of a path or name (the kernel's limit for paths is 4096).
@@ -32,6 +32,7 @@ pub(super) struct Codec {
     files: u32,
     processes: u32,
     threads: u32,
+    outsiders: u32,
     /// Ids that later rows may refer to.
     frames: Range<u32>,
     nodes: Range<u32>,
@@ -39,6 +40,7 @@ pub(super) struct Codec {
     last: Sample,
     last_blocked: Sample,
     last_faults: Sample,
+    last_wakeups: Sample,
 }
 
 impl Codec {
@@ -158,12 +160,20 @@ impl Codec {
                 put(out, (self.frames.end - code.frame.0).into());
             }
             SpoolRow::Forget => out.push(16),
+            SpoolRow::Outsider { pid, name } => {
+                out.push(19);
+                put(out, u64::from(pid.0 as u32));
+                put_string(out, name, MAX_STRING_BYTES);
+            }
             SpoolRow::Sample(sample) => sample::encode(sample::SAMPLE, &self.last, sample, out),
             SpoolRow::Blocked(wait) => {
                 sample::encode(sample::BLOCKED, &self.last_blocked, wait, out);
             }
             SpoolRow::Faults(faults) => {
                 sample::encode(sample::FAULTS, &self.last_faults, faults, out);
+            }
+            SpoolRow::Wakeups(wakeups) => {
+                sample::encode(sample::WAKEUPS, &self.last_wakeups, wakeups, out);
             }
         }
         self.follow(row);
@@ -186,6 +196,19 @@ impl Codec {
                 out.extend([8, 6, kind]);
                 put(out, number.into());
                 out.push(on);
+                return;
+            }
+            CodeAddress::Waker(waker) => {
+                let (kind, id) = match waker {
+                    Waker::Thread(ThreadId(id)) => (0, Some(id)),
+                    Waker::OfOther(ThreadId(id)) => (1, Some(id)),
+                    Waker::Outsider(id) => (2, Some(id)),
+                    Waker::Interrupt => (3, None),
+                };
+                out.extend([8, 7, kind]);
+                if let Some(id) = id {
+                    put(out, id.into());
+                }
                 return;
             }
         };
@@ -282,6 +305,10 @@ impl Codec {
                 })
             }
             16 => SpoolRow::Forget,
+            19 => SpoolRow::Outsider {
+                pid: Pid(input.id()?),
+                name: input.string(MAX_STRING_BYTES)?,
+            },
             18 => SpoolRow::ProcessEnd(self.process(input)?, Nanos(input.integer()?)),
             kind if sample::is_kind(sample::SAMPLE, kind) => {
                 let sample = self.decode_sample(&self.last, kind, input)?;
@@ -299,6 +326,9 @@ impl Codec {
             }
             kind if sample::is_kind(sample::FAULTS, kind) => {
                 SpoolRow::Faults(self.decode_sample(&self.last_faults, kind, input)?)
+            }
+            kind if sample::is_kind(sample::WAKEUPS, kind) => {
+                SpoolRow::Wakeups(self.decode_sample(&self.last_wakeups, kind, input)?)
             }
             kind => return Err(RowError::Kind(kind)),
         };
@@ -326,6 +356,22 @@ impl Codec {
                 let number = u16::try_from(input.integer()?).map_err(|_| RowError::Number)?;
                 let place = Blocked::decoded(kind, number, input.byte()?);
                 CodeAddress::Blocked(place.ok_or(RowError::Number)?)
+            }
+            7 => {
+                let kind = input.byte()?;
+                let thread = |input: &mut Input<'_>| {
+                    defined(input.small()?, &(0..self.threads), "thread").map(ThreadId)
+                };
+                CodeAddress::Waker(match kind {
+                    0 => Waker::Thread(thread(input)?),
+                    1 => Waker::OfOther(thread(input)?),
+                    2 => {
+                        let row = defined(input.small()?, &(0..self.outsiders), "outsider");
+                        Waker::Outsider(row?)
+                    }
+                    3 => Waker::Interrupt,
+                    kind => return Err(RowError::Kind(kind)),
+                })
             }
             kind => return Err(RowError::Kind(kind)),
         })
@@ -367,13 +413,16 @@ impl Codec {
                     | CodeAddress::File(_, address)
                     | CodeAddress::Jit(_, address)
                     | CodeAddress::Unmapped(_, address) => self.last_address = address,
-                    CodeAddress::Truncated(_) | CodeAddress::Blocked(_) => {}
+                    CodeAddress::Truncated(_) | CodeAddress::Blocked(_) | CodeAddress::Waker(_) => {
+                    }
                 }
             }
             SpoolRow::Node(..) => self.nodes.end += 1,
+            SpoolRow::Outsider { .. } => self.outsiders += 1,
             SpoolRow::Sample(sample) => self.last = *sample,
             SpoolRow::Blocked(wait) => self.last_blocked = *wait,
             SpoolRow::Faults(faults) => self.last_faults = *faults,
+            SpoolRow::Wakeups(wakeups) => self.last_wakeups = *wakeups,
             SpoolRow::Forget => {
                 self.frames.start = self.frames.end;
                 self.nodes.start = self.nodes.end;

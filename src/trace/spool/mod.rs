@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! spool  = block*                               read up to the last whole block
-//! block  = "PCS7" sequence raw_len stored_len crc stored
+//! block  = "PCS8" sequence raw_len stored_len crc stored
 //!          u32 little endian each; sequence starts at 0; raw_len <= 256 KiB;
 //!          stored is LZ4, or the rows themselves if stored_len = raw_len;
 //!          crc (CRC-32) covers all of the block before it and `stored`
@@ -21,7 +21,8 @@
 //!      7 JIT process  process, pid in its namespace, uid, start, device and inode of its root
 //!                     directory, path of its jitdump
 //!      8 frame        kind of address, file or process, address - address of the frame before;
-//!                     kind 6 (blocked): kind of place, system call, what its descriptor is
+//!                     kind 6 (blocked): kind of place, system call, what its descriptor is;
+//!                     kind 7 (waker): kind, thread or outsider
 //!      9 stack node   distance back to the parent (0: a root), distance back to the frame
 //!     10 losses       the counters so far, and those of each CPU with losses or pauses
 //!     11 clock        time: everything before it is in the spool
@@ -34,14 +35,16 @@
 //!     17 doubts       likely stacks; name, likely and guessed stacks of each code
 //!     16 forget       no later row refers to a frame or node before this one
 //!     18 process end  process, time
+//!     19 outsider     pid, name: a process that is not one of the target
 //!   0x80 sample       flags 1 thread, 2 CPU, 4 weight, 8 stack: the fields that differ from the
 //!                     sample before; time - time of the sample before (signed), these fields
 //!   0x40 blocked      the same of the time for which a thread waited, with the end as its time,
 //!                     and the row before of this kind
 //!   0x20 faults       the same of a sample of page faults, with their number as its weight
+//!   0xc0 wake-ups     the same of a sample of wake-ups: the thread that was woken, the stack of what woke it
 //! ```
 //!
-//! Version PCS6 has no rows of faults; PCS5 also no blocked rows and frames, and its crc does not cover the version; PCS4
+//! Version PCS7 has no rows of wake-ups and outsiders, and no frames of wakers; PCS6 also no rows of faults; PCS5 also no blocked rows and frames, and its crc does not cover the version; PCS4
 //! also no row 18, PCS3 also no row 17, PCS2 also no row 16. The reader accepts all.
 //!
 //! Files, processes, threads, frames and nodes have ids in the order of their rows. Each row

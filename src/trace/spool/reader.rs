@@ -11,8 +11,8 @@ use super::id_remap::IdRemapper;
 use super::row::{EventCodeRow, FileRow, JitProcessRow, RowError, SpoolRow};
 use super::wire::Input;
 use crate::trace::{
-    CodeAddress, DoubtfulCode, EventCode, Losses, Methods, Nanos, Process, Samples, StackId,
-    StackQuality, StackTable, Thread, Truncation,
+    CodeAddress, DoubtfulCode, EventCode, Losses, Methods, Nanos, Outsider, Process, Samples,
+    StackId, StackQuality, StackTable, Thread, Truncation,
 };
 
 /// Reason why a spool yields no trace.
@@ -60,6 +60,10 @@ pub struct RawTrace {
     pub blocked: Samples,
     /// Samples of page faults in order of time, with the number of faults as their weight.
     pub faults: Samples,
+    /// Samples of wake-ups in order of time, with the number of wake-ups as their weight.
+    pub wakeups: Samples,
+    /// The processes that are not of the target, and woke its threads.
+    pub outsiders: Vec<Outsider>,
     /// Completeness of the stacks.
     pub quality: StackQuality,
     /// Code with doubtful callers.
@@ -139,6 +143,8 @@ impl RawTrace {
             stacks: StackTable::default(),
             blocked: samples.in_same_file(1),
             faults: samples.in_same_file(1),
+            wakeups: samples.in_same_file(1),
+            outsiders: Vec::new(),
             samples,
             quality: StackQuality::default(),
             doubtful: Vec::new(),
@@ -209,6 +215,8 @@ impl Reader {
             samples,
             blocked,
             faults,
+            wakeups,
+            outsiders,
             processes,
             threads,
             files,
@@ -251,6 +259,10 @@ impl Reader {
             SpoolRow::Ksymbol(code) => methods.follow_kernel(&code),
             SpoolRow::Frame(code) => self.id_remap.frame(code, frames, methods),
             SpoolRow::Forget => self.id_remap.forget(),
+            SpoolRow::Outsider { pid, name } => outsiders.push(Outsider {
+                pid,
+                name: lossy(name),
+            }),
             SpoolRow::Node(parent, frame) => {
                 if let Some((parent, frame)) = self.id_remap.stack(parent, frame, stacks) {
                     self.truncations
@@ -287,6 +299,11 @@ impl Reader {
                 *end = sample.time.max(*end);
                 sample.stack = self.id_remap.stack_of(sample.stack);
                 faults.push(sample);
+            }
+            SpoolRow::Wakeups(mut sample) => {
+                *end = sample.time.max(*end);
+                sample.stack = self.id_remap.stack_of(sample.stack);
+                wakeups.push(sample);
             }
             SpoolRow::Sample(mut sample) => {
                 *end = sample.time.max(*end);

@@ -154,6 +154,16 @@ pub enum SpoolRow<'a> {
     Blocked(Sample),
     /// A sample of page faults: its weight is their number.
     Faults(Sample),
+    /// A process that is not one of the target, and woke a thread of it.
+    Outsider {
+        /// Process id.
+        pid: Pid,
+        /// Name. Untrusted.
+        name: &'a [u8],
+    },
+    /// A sample of wake-ups: its thread was woken, its stack is that of the thread that woke it, and its weight
+    /// is the number of wake-ups.
+    Wakeups(Sample),
     /// No later row refers to a frame or stack node before this row.
     Forget,
 }

@@ -4,7 +4,7 @@ use super::row::RowError;
 use super::wire::{Input, put, put_difference};
 use crate::trace::{Cpu, Nanos, Sample, StackId, ThreadId};
 
-/// Flags of the fields that differ, combined with [`SAMPLE`], [`BLOCKED`] or [`FAULTS`].
+/// Flags of the fields that differ, combined with a kind.
 const THREAD: u8 = 1;
 const CPU: u8 = 2;
 const WEIGHT: u8 = 4;
@@ -15,6 +15,8 @@ pub(in crate::trace) const SAMPLE: u8 = 0x80;
 pub(super) const BLOCKED: u8 = 0x40;
 /// First byte of a sample of page faults, without flags.
 pub(super) const FAULTS: u8 = 0x20;
+/// First byte of a sample of wake-ups, without flags.
+pub(super) const WAKEUPS: u8 = 0xc0;
 
 /// Returns whether the first byte of a row is `kind` with flags.
 pub(super) fn is_kind(kind: u8, byte: u8) -> bool {

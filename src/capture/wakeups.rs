@@ -1,0 +1,153 @@
+//! Who wakes the threads of the target, from samples of the kernel's tracepoint `sched:sched_waking`.
+//!
+//! It is in the thread that wakes another one, or in an interrupt. `sched:sched_wakeup` may be on the CPU of
+//! the thread that is woken.
+
+use std::io::{self, Write};
+
+use rustc_hash::FxHashMap;
+
+use crate::machine;
+use crate::perf::{Record, SampleRecord};
+use crate::perf_data::{TracepointField, tracepoint_id};
+use crate::trace::spool::SpoolRow;
+use crate::trace::{Notice, NoticeKind, Pid, Recorder, Tid};
+
+const TRACEPOINT: &str = "sched/sched_waking";
+/// Bit of the common flags of a tracepoint: in an interrupt of a device or a timer (TRACE_FLAG_HARDIRQ).
+const IN_INTERRUPT: u8 = 8;
+/// Maximum number of threads whose processes are kept.
+const MAX_THREADS: usize = 1 << 16;
+/// Maximum number of processes that are not of the target and have a row.
+const MAX_OUTSIDERS: u32 = 4096;
+
+/// The threads that are woken.
+pub(super) struct Wakeups {
+    tracepoint: u64,
+    woken: TracepointField,
+    flags: Option<TracepointField>,
+    processes: FxHashMap<Tid, Pid>,
+    /// Processes that are not of the target, with their rows.
+    outsiders: FxHashMap<Pid, u32>,
+    rows: u32,
+}
+
+impl Wakeups {
+    /// Finds the tracepoint.
+    ///
+    /// # Errors
+    /// It may not be used, or shows other ids than those of this pid namespace.
+    pub(super) fn find() -> Result<Self, Notice> {
+        let notice = |why: String, remedy: &str| {
+            let what = format!("wake-ups were not sampled: {why}");
+            Notice::new(NoticeKind::CountersMissing, what, remedy).about("wake-ups")
+        };
+        if !machine::is_initial_pid_namespace() {
+            return Err(notice(
+                "the kernel shows other thread ids than this container".into(),
+                "use the host's process ids in the container (hostPID), or capture on the host",
+            ));
+        }
+        Self::read().map_err(|error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::PermissionDenied => "run as root (sudo)",
+                _ => "mount tracefs: `mount -t tracefs tracefs /sys/kernel/tracing`",
+            };
+            notice(format!("no tracepoint ({error})"), remedy)
+        })
+    }
+
+    fn read() -> io::Result<Self> {
+        let text = machine::tracepoint_format(TRACEPOINT)?;
+        let mut fields = TracepointField::all(&text);
+        let mut field = |name: &str| {
+            let at = fields.iter().position(|field| field.name == name)?;
+            Some(fields.swap_remove(at))
+        };
+        let lacks = |what: &str| io::Error::other(format!("the tracepoint has no {what}"));
+        Ok(Self {
+            woken: field("pid").ok_or_else(|| lacks("field pid"))?,
+            flags: field("common_flags"),
+            tracepoint: tracepoint_id(&text).ok_or_else(|| lacks("id"))?,
+            processes: FxHashMap::default(),
+            outsiders: FxHashMap::default(),
+            rows: 0,
+        })
+    }
+
+    /// Returns the id of the tracepoint.
+    pub(super) fn tracepoint(&self) -> u64 {
+        self.tracepoint
+    }
+
+    /// Returns the thread that a sample wakes, and its process.
+    pub(super) fn woken(&mut self, sample: &SampleRecord<'_>) -> Option<(Pid, Tid)> {
+        let bytes = self.woken.bytes(sample.raw)?;
+        let tid = Tid(i32::from_le_bytes(bytes.try_into().ok()?));
+        if tid.0 <= 0 {
+            return None;
+        }
+        if self.processes.len() >= MAX_THREADS {
+            self.processes.clear();
+        }
+        let pid = match self.processes.get(&tid) {
+            Some(pid) => *pid,
+            None => {
+                let pid = machine::thread_group(Pid(tid.0))?;
+                self.processes.insert(tid, pid);
+                pid
+            }
+        };
+        Some((pid, tid))
+    }
+
+    /// Returns the row of a process that is not of the target. Beyond the limit, all have the last row.
+    pub(super) fn outsider<W: Write>(&mut self, pid: Pid, recorder: &mut Recorder<W>) -> u32 {
+        if let Some(row) = self.outsiders.get(&pid) {
+            return *row;
+        }
+        if self.rows > MAX_OUTSIDERS {
+            return MAX_OUTSIDERS;
+        }
+        let (pid, name) = match self.rows < MAX_OUTSIDERS {
+            true => (pid, machine::process_name(pid)),
+            false => (Pid(0), Some("others".into())),
+        };
+        let name = name.unwrap_or_default();
+        recorder.put(&SpoolRow::Outsider {
+            pid,
+            name: name.as_bytes(),
+        });
+        self.outsiders.insert(pid, self.rows);
+        self.rows += 1;
+        self.rows - 1
+    }
+
+    /// Follows the ends and the new names of processes.
+    pub(super) fn follow(&mut self, record: &Record<'_>) {
+        match *record {
+            Record::Exit { pid, tid } => {
+                // Another thread may get its id.
+                self.processes.remove(&tid);
+                if pid.0 == tid.0 {
+                    self.outsiders.remove(&pid);
+                }
+            }
+            Record::Comm { pid, tid, .. } if pid.0 == tid.0 => {
+                self.outsiders.remove(&pid);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns whether a sample is of an interrupt, and its thread just happened to run.
+    pub(super) fn is_interrupt(&self, sample: &SampleRecord<'_>) -> bool {
+        let flags = self
+            .flags
+            .as_ref()
+            .and_then(|flags| flags.bytes(sample.raw));
+        let is_in = flags.is_some_and(|flags| flags.first().is_some_and(|f| f & IN_INTERRUPT != 0));
+        // Thread 0 is the idle one.
+        is_in || sample.pid.0 <= 0
+    }
+}
