@@ -21,6 +21,8 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(90);
 /// `tests/workloads/native/waiting_times.c`.
 const WAITING: &str = include_str!("workloads/native/waiting_times.c");
+/// Threads that wait in many places for random times: `tests/workloads/native/waiting_places.c`.
+const PLACES: &str = include_str!("workloads/native/waiting_places.c");
 /// Seconds for which the program runs.
 const SECONDS: &str = "4";
 
@@ -123,6 +125,38 @@ fn times_are_those_that_threads_measured() {
             assert_eq!(others, Vec::<&String>::new(), "{function}");
         }
     }
+}
+
+/// The looks take the places in their true proportions: the total variation distance to what the threads
+/// measured is small.
+#[test]
+fn places_have_the_shares_that_threads_measured() {
+    need_capture!();
+    need_command!("cc");
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled(
+        directory.path(),
+        "places",
+        PLACES,
+        &["-O1", "-g", "-pthread"],
+    );
+    let traced = Traced::command(directory, &[program.to_str().unwrap(), SECONDS]);
+    let folded = traced.entry("x", "blocked.folded");
+    let places = traced.printed.lines().filter_map(|line| {
+        let (function, ms) = line.split_once(' ')?;
+        let measured: f64 = ms.parse().unwrap();
+        let mut found = below(&folded, function);
+        found.retain(|reason, _| !["ready", "preempted", "throttled"].contains(&&**reason));
+        Some((measured, found.values().sum::<f64>()))
+    });
+    let places: Vec<_> = places.collect();
+    assert_eq!(places.len(), 24, "{}", traced.printed);
+    let measured: f64 = places.iter().map(|(measured, _)| measured).sum();
+    let found: f64 = places.iter().map(|(_, found)| found).sum();
+    let differences = places.iter().map(|(m, f)| (m / measured - f / found).abs());
+    let distance = differences.sum::<f64>() / 2.0;
+    println!("total variation {:.2} %", distance * 100.0);
+    assert!(distance < 0.05, "{distance}: {places:?}");
 }
 
 #[test]

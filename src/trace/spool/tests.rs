@@ -8,7 +8,7 @@ use super::codec::Codec;
 use super::*;
 use crate::trace::{
     CodeAddress, Cpu, FrameId, Losses, MAX_WEIGHT_NS, ModuleId, Nanos, Pid, ProcessId, Recorder,
-    RowSource, Sample, StackId, ThreadId, Tid, Truncation,
+    RowSource, Sample, StackId, ThreadId, Tid, Truncation, Waker,
 };
 
 struct Files;
@@ -35,7 +35,7 @@ impl RowSource for Files {
 type SampleInput = (u64, u32, u32, Vec<(u8, u32, u64)>, Option<usize>);
 
 fn inputs() -> impl Strategy<Value = Vec<SampleInput>> {
-    let frame = (0..5_u8, 0..4_u32, prop_oneof![0..9_u64, any::<u64>()]);
+    let frame = (0..8_u8, 0..4_u32, prop_oneof![0..9_u64, any::<u64>()]);
     let sample = (
         prop_oneof![0..3_000_000_u64, any::<u64>()],
         0..3_u32,
@@ -52,7 +52,10 @@ fn code((kind, id, address): (u8, u32, u64)) -> CodeAddress {
         1 => CodeAddress::Elf(ModuleId(id), address),
         2 => CodeAddress::File(ModuleId(id), address),
         3 => CodeAddress::Jit(ProcessId(id % 2), address),
-        _ => CodeAddress::Unmapped(ProcessId(id % 2), address),
+        4 => CodeAddress::Unmapped(ProcessId(id % 2), address),
+        5 => CodeAddress::Waker(Waker::Thread(ThreadId(id % 3))),
+        6 => CodeAddress::Waker(Waker::Outsider(0)),
+        _ => CodeAddress::Waker(Waker::Interrupt),
     }
 }
 
@@ -78,6 +81,10 @@ fn spool(inputs: &[SampleInput], interval: usize) -> (Vec<u8>, Vec<usize>) {
         });
     }
     recorder.put(&SpoolRow::ThreadName(ThreadId(2), b"renamed"));
+    recorder.put(&SpoolRow::Outsider {
+        pid: Pid(9),
+        name: b"other",
+    });
     recorder.put(&SpoolRow::ProcessEnd(ProcessId(1), Nanos(5)));
     let mut now = 0;
     for (index, (time, thread, cpu, frames, truncation)) in inputs.iter().enumerate() {
@@ -97,6 +104,8 @@ fn spool(inputs: &[SampleInput], interval: usize) -> (Vec<u8>, Vec<usize>) {
         // They are as the samples, each of them one thread further.
         let thread = ThreadId((thread + 1) % 3);
         writer.push_faults(Sample { thread, ..sample });
+        let cpu = Cpu(cpu.wrapping_add(1));
+        writer.push_wakeups(Sample { cpu, ..sample });
         if index % interval == interval - 1 {
             now += 500_000_000;
             recorder.tick(Nanos(now), &Losses::default());
@@ -166,6 +175,11 @@ fn check_prefix(trace: &RawTrace, inputs: &[SampleInput]) -> Result<(), TestCase
     for (faults, sample) in trace.faults.iter().zip(trace.samples.iter()) {
         let thread = ThreadId((sample.thread.0 + 1) % 3);
         prop_assert_eq!(faults, Sample { thread, ..sample });
+    }
+    prop_assert_eq!(trace.wakeups.len(), trace.samples.len());
+    for (wakeups, sample) in trace.wakeups.iter().zip(trace.samples.iter()) {
+        let cpu = Cpu(sample.cpu.0.wrapping_add(1));
+        prop_assert_eq!(wakeups, Sample { cpu, ..sample });
     }
     let quality = &trace.quality;
     let counted = quality.samples();
