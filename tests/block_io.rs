@@ -7,7 +7,7 @@ mod support;
 use std::process::Command;
 use std::time::Duration;
 
-use perfcollect::trace::{BlockIoRow, NoticeKind};
+use perfcollect::trace::{BlockIoRow, Notice, NoticeKind};
 use support::{AS_NOBODY, Missing, PublicDirectory, Saved, perfcollect, run, run_perfcollect};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -106,6 +106,68 @@ fn expect_tables(saved: &Saved) {
     assert!(part.stdout.contains("were not followed"), "{}", part.stdout);
 }
 
+/// Runs a command where tracefs is not mounted, as in a container. Prints the mounts then; their status is 77 if
+/// it cannot be unmounted.
+const WITHOUT_TRACEFS: &str = "for mount in /sys/kernel/tracing /sys/kernel/debug; do \
+    while umount -l $mount 2>/dev/null; do :; done; \
+    done; \
+    test -e /sys/kernel/tracing/events -o -e /sys/kernel/debug/tracing/events && exit 77; \
+    \"$@\" || exit 1; grep -c -w tracefs /proc/self/mountinfo; true";
+
+/// Captures a program with `-io` where tracefs is not mounted, with the capabilities that a command leaves it.
+fn collect_without_tracefs(prefix: &[&str]) -> Result<(Saved, String), Missing> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", WITHOUT_TRACEFS, "sh"]);
+    command.args(prefix).arg(perfcollect());
+    command.args(["collect", "x", "-io", "-nolttng", "--", "sh", "-c", SCRIPT]);
+    let finished = run(command.current_dir(&directory), LIMIT);
+    if finished.status.code() == Some(77) || finished.stderr.starts_with("unshare: ") {
+        return Err(Missing::Unshare("-m"));
+    }
+    let finished = finished.expect_success();
+    Ok((Saved::open(directory, "x"), finished.stdout))
+}
+
+fn notices_of(saved: &Saved) -> Vec<Notice> {
+    let notices = saved.summary.quality.notices.iter();
+    notices
+        .filter(|notice| notice.subject == "block-io")
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn tracefs_is_mounted_for_the_capture_alone() {
+    need_capture!();
+    need_command!("dd");
+    let (saved, printed) = need!(collect_without_tracefs(&[]));
+    let notices = notices_of(&saved);
+    if notices.iter().any(|notice| notice.what.contains("block/")) {
+        skip!(Missing::Tracepoints);
+    }
+    assert_eq!(notices, []);
+    let block_io = saved.summary.info.block_io.clone().unwrap();
+    assert_eq!(block_io.omitted, 0);
+    assert_eq!(printed.lines().last(), Some("0"), "{printed}");
+}
+
+#[test]
+fn a_refused_mount_of_tracefs_is_reported() {
+    need_capture!();
+    need_command!("setpriv");
+    let (saved, _) = need!(collect_without_tracefs(&[
+        "setpriv",
+        "--bounding-set=-sys_admin"
+    ]));
+    let [notice] = &notices_of(&saved)[..] else {
+        panic!("{:?}", saved.summary.quality.notices);
+    };
+    assert!(notice.what.contains("tracefs is not mounted"), "{notice:?}");
+    assert!(notice.remedy.contains("CAP_SYS_ADMIN"), "{notice:?}");
+    assert!(saved.summary.info.block_io.is_none());
+}
+
 #[test]
 fn a_user_without_rights_reads_what_is_missing() {
     need_capture!();
@@ -117,10 +179,7 @@ fn a_user_without_rights_reads_what_is_missing() {
         return;
     }
     let saved = Saved::open(public.into_inner(), "x");
-    let notices = saved.summary.quality.notices.iter();
-    let missing: Vec<_> = notices
-        .filter(|notice| notice.subject == "block-io")
-        .collect();
+    let missing = notices_of(&saved);
     assert_eq!(missing.len(), 1, "{missing:?}");
     assert!(saved.summary.info.block_io.is_none());
 }

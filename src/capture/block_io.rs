@@ -7,10 +7,11 @@
 use std::io;
 
 use rustc_hash::FxHashMap;
+use thiserror::Error;
 
 use super::latencies::Latencies;
-use crate::machine;
-use crate::perf::{Record, SampleRecord, Tracepoints};
+use crate::machine::{self, Tracefs, TracefsError};
+use crate::perf::{Record, SampleRecord, Tracepoints, TracepointsError};
 use crate::perf_data::{TracepointField, tracepoint_id};
 use crate::trace::{BlockIo, BlockIoRow, MAX_IO_ROWS, Nanos, Notice, NoticeKind, Pid};
 
@@ -21,6 +22,41 @@ const COMPLETE: &str = "block/block_rq_complete";
 const MAX_PENDING: usize = 1 << 16;
 /// Maximum number of rows while capturing, 4 KB each.
 const MAX_ROWS: usize = 1024;
+
+/// The tracepoints cannot be used.
+#[derive(Debug, Error)]
+enum TracepointError {
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    #[error("{tracepoint} has no {field}")]
+    Format {
+        tracepoint: &'static str,
+        field: &'static str,
+    },
+    #[error(transparent)]
+    Perf(#[from] TracepointsError),
+}
+
+impl TracepointError {
+    fn remedy(&self) -> &'static str {
+        match self {
+            Self::Tracefs(TracefsError::NotMounted(_)) => {
+                "run as root with CAP_SYS_ADMIN, or mount /sys/kernel/tracing of the host into the container"
+            }
+            Self::Tracefs(TracefsError::Read { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                "run as root (sudo), or with CAP_DAC_READ_SEARCH and CAP_PERFMON"
+            }
+            Self::Perf(TracepointsError::Open(_)) => "run as root or with CAP_PERFMON",
+            Self::Perf(TracepointsError::Ring { .. }) => {
+                "raise kernel.perf_event_mlock_kb or `ulimit -l`, or run with CAP_IPC_LOCK"
+            }
+            // This kernel has other tracepoints.
+            Self::Tracefs(TracefsError::Read { .. }) | Self::Format { .. } => "",
+        }
+    }
+}
 
 /// A tracepoint of a request.
 struct Tracepoint {
@@ -35,13 +71,17 @@ struct Tracepoint {
 }
 
 impl Tracepoint {
-    fn read(name: &str, result: &str) -> io::Result<Self> {
-        let text = machine::tracepoint_format(name)?;
+    fn read(
+        tracefs: &Tracefs,
+        tracepoint: &'static str,
+        result: &'static str,
+    ) -> Result<Self, TracepointError> {
+        let text = tracefs.format(tracepoint)?;
         let mut fields = TracepointField::all(&text);
-        let mut field = |name: &str| {
+        let lacks = |field| TracepointError::Format { tracepoint, field };
+        let mut field = |name: &'static str| {
             let at = fields.iter().position(|field| field.name == name);
-            let lacks = || io::Error::other(format!("the tracepoint has no field {name}"));
-            at.map(|at| fields.swap_remove(at)).ok_or_else(lacks)
+            at.map(|at| fields.swap_remove(at)).ok_or(lacks(name))
         };
         Ok(Self {
             device: field("dev")?,
@@ -49,7 +89,7 @@ impl Tracepoint {
             kind: field("rwbs")?,
             result: field(result)?,
             thread: field("comm").ok(),
-            id: tracepoint_id(&text).ok_or_else(|| io::Error::other("the tracepoint has no id"))?,
+            id: tracepoint_id(&text).ok_or(lacks("id"))?,
         })
     }
 
@@ -165,11 +205,7 @@ impl BlockIoCapture {
         });
         started.map_err(|error| {
             let what = format!("block I/O was not followed: no tracepoints ({error})");
-            let remedy = match error.kind() {
-                io::ErrorKind::PermissionDenied => "run as root (sudo)",
-                _ => "mount tracefs: `mount -t tracefs tracefs /sys/kernel/tracing`",
-            };
-            Notice::new(NoticeKind::CountersMissing, what, remedy).about("block-io")
+            Notice::new(NoticeKind::CountersMissing, what, error.remedy()).about("block-io")
         })
     }
 
@@ -198,11 +234,12 @@ impl BlockIoCapture {
 }
 
 impl Requests {
-    fn new() -> io::Result<Self> {
+    fn new() -> Result<Self, TracepointError> {
+        let tracefs = Tracefs::open()?;
         Ok(Self {
-            start: Tracepoint::read(START, "bytes").ok(),
-            issue: Tracepoint::read(ISSUE, "bytes")?,
-            complete: Tracepoint::read(COMPLETE, "error")?,
+            start: Tracepoint::read(&tracefs, START, "bytes").ok(),
+            issue: Tracepoint::read(&tracefs, ISSUE, "bytes")?,
+            complete: Tracepoint::read(&tracefs, COMPLETE, "error")?,
             started: FxHashMap::default(),
             pending: FxHashMap::default(),
             rows: FxHashMap::default(),

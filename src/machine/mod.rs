@@ -70,7 +70,7 @@ pub use thread_state::{
     time_slices,
 };
 pub use throttling::{CpuLimit, CpuStatistics, Throttled, group_name, limits_of, throttling_of};
-pub use tracefs::tracepoint_format;
+pub use tracefs::{Tracefs, TracefsError};
 
 /// Limit on the processes that are counted as unreadable.
 const MAX_WITHOUT_DESCRIPTORS: usize = 1 << 16;

@@ -54,4 +54,4 @@ pub use request::{Clock, SamplingRequest};
 pub use scheduling::{run_as_usual, run_first};
 pub use session::PerfSession;
 pub use session_error::SessionError;
-pub use tracepoints::Tracepoints;
+pub use tracepoints::{Tracepoints, TracepointsError};

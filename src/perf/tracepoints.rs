@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use perf_event_open_sys::bindings as sys;
 use rustix::io::Errno;
+use thiserror::Error;
 
 use super::event::{Event, open};
 use super::layout::Layout;
@@ -15,8 +16,26 @@ use crate::ids::Nanos;
 
 /// Size of the ring buffer of a CPU: ten thousand records.
 const RING_BYTES: usize = 1 << 20;
+/// The same where less memory may be locked: the ring buffers of samples have most of it.
+const MIN_RING_BYTES: usize = 64 << 10;
 const SAMPLE_TYPE: u32 =
     sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME | sys::PERF_SAMPLE_CPU | sys::PERF_SAMPLE_RAW;
+
+/// The records of tracepoints cannot be read.
+#[derive(Debug, Error)]
+pub enum TracepointsError {
+    /// The kernel refused an event.
+    #[error("perf_event_open: {0}")]
+    Open(#[from] io::Error),
+    /// A ring buffer cannot be mapped, mostly for the limit of locked memory.
+    #[error("cannot map a ring buffer of {MIN_RING_BYTES} bytes for CPU {cpu}: {source}")]
+    Ring {
+        /// CPU of the ring buffer.
+        cpu: u32,
+        /// Error of the kernel.
+        source: io::Error,
+    },
+}
 
 /// Open events of tracepoints.
 pub struct Tracepoints {
@@ -28,8 +47,8 @@ impl Tracepoints {
     /// Opens the tracepoints with these ids on CPUs, and starts them. CPUs that are offline are skipped.
     ///
     /// # Errors
-    /// Returns the error of the kernel.
-    pub fn start(ids: &[u64], cpus: &[u32]) -> io::Result<Self> {
+    /// The kernel refuses an event or a ring buffer.
+    pub fn start(ids: &[u64], cpus: &[u32]) -> Result<Self, TracepointsError> {
         let layout = Layout::new(SAMPLE_TYPE.into(), 0).map_err(io::Error::other)?;
         let mut tracepoints = Self {
             events: Vec::new(),
@@ -40,11 +59,15 @@ impl Tracepoints {
             for &id in ids {
                 let event = match open(&mut attributes(id), -1, cpu as i32, None) {
                     Err(Errno::NODEV) => break,
-                    opened => Event::counting(opened?),
+                    opened => Event::counting(opened.map_err(io::Error::from)?),
                 };
                 match tracepoints.events.get(first) {
                     Some(owner) => event.write_to(owner)?,
-                    None => tracepoints.rings.push(Ring::map(event.file(), RING_BYTES)?),
+                    None => {
+                        let ring = map(&event);
+                        let ring = ring.map_err(|source| TracepointsError::Ring { cpu, source })?;
+                        tracepoints.rings.push(ring);
+                    }
                 }
                 tracepoints.events.push(event);
             }
@@ -69,6 +92,17 @@ impl Tracepoints {
             each(time, record);
             ControlFlow::Continue(())
         });
+    }
+}
+
+/// Maps a ring buffer as large as the limit of locked memory permits.
+fn map(event: &Event) -> io::Result<Ring> {
+    let mut bytes = RING_BYTES;
+    loop {
+        match Ring::map(event.file(), bytes) {
+            Err(_) if bytes > MIN_RING_BYTES => bytes /= 2,
+            mapped => return mapped,
+        }
     }
 }
 
