@@ -4,15 +4,13 @@
 //! reports that (Linux 6.5), else the one that issued it to the device: that may be a thread of the kernel, if
 //! the device was busy. For data that a program has written to a file it mostly is one, some seconds later.
 
-use std::io;
-
 use rustc_hash::FxHashMap;
-use thiserror::Error;
 
 use super::latencies::Latencies;
-use crate::machine::{self, Tracefs, TracefsError};
-use crate::perf::{Record, SampleRecord, Tracepoints, TracepointsError};
-use crate::perf_data::{TracepointField, tracepoint_id};
+use super::tracepoint::{TracepointError, TracepointFormat};
+use crate::machine::{self, Tracefs};
+use crate::perf::{Record, SampleRecord, Tracepoints};
+use crate::perf_data::TracepointField;
 use crate::trace::{BlockIo, BlockIoRow, MAX_IO_ROWS, Nanos, Notice, NoticeKind, Pid};
 
 const START: &str = "block/block_io_start";
@@ -22,41 +20,6 @@ const COMPLETE: &str = "block/block_rq_complete";
 const MAX_PENDING: usize = 1 << 16;
 /// Maximum number of rows while capturing, 4 KB each.
 const MAX_ROWS: usize = 1024;
-
-/// The tracepoints cannot be used.
-#[derive(Debug, Error)]
-enum TracepointError {
-    #[error(transparent)]
-    Tracefs(#[from] TracefsError),
-    #[error("{tracepoint} has no {field}")]
-    Format {
-        tracepoint: &'static str,
-        field: &'static str,
-    },
-    #[error(transparent)]
-    Perf(#[from] TracepointsError),
-}
-
-impl TracepointError {
-    fn remedy(&self) -> &'static str {
-        match self {
-            Self::Tracefs(TracefsError::NotMounted(_)) => {
-                "run as root with CAP_SYS_ADMIN, or mount /sys/kernel/tracing of the host into the container"
-            }
-            Self::Tracefs(TracefsError::Read { source, .. })
-                if source.kind() == io::ErrorKind::PermissionDenied =>
-            {
-                "run as root (sudo), or with CAP_DAC_READ_SEARCH and CAP_PERFMON"
-            }
-            Self::Perf(TracepointsError::Open(_)) => "run as root or with CAP_PERFMON",
-            Self::Perf(TracepointsError::Ring { .. }) => {
-                "raise kernel.perf_event_mlock_kb or `ulimit -l`, or run with CAP_IPC_LOCK"
-            }
-            // This kernel has other tracepoints.
-            Self::Tracefs(TracefsError::Read { .. }) | Self::Format { .. } => "",
-        }
-    }
-}
 
 /// A tracepoint of a request.
 struct Tracepoint {
@@ -76,20 +39,14 @@ impl Tracepoint {
         tracepoint: &'static str,
         result: &'static str,
     ) -> Result<Self, TracepointError> {
-        let text = tracefs.format(tracepoint)?;
-        let mut fields = TracepointField::all(&text);
-        let lacks = |field| TracepointError::Format { tracepoint, field };
-        let mut field = |name: &'static str| {
-            let at = fields.iter().position(|field| field.name == name);
-            at.map(|at| fields.swap_remove(at)).ok_or(lacks(name))
-        };
+        let mut format = TracepointFormat::read(tracefs, tracepoint)?;
         Ok(Self {
-            device: field("dev")?,
-            sector: field("sector")?,
-            kind: field("rwbs")?,
-            result: field(result)?,
-            thread: field("comm").ok(),
-            id: tracepoint_id(&text).ok_or(lacks("id"))?,
+            id: format.id,
+            device: format.field("dev")?,
+            sector: format.field("sector")?,
+            kind: format.field("rwbs")?,
+            result: format.field(result)?,
+            thread: format.field("comm").ok(),
         })
     }
 

@@ -36,6 +36,7 @@ mod stack_walker;
 mod starting_processes;
 mod target;
 mod thread_waits;
+mod tracepoint;
 pub mod usage;
 mod wait;
 mod wakeups;

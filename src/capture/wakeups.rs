@@ -3,13 +3,14 @@
 //! It is in the thread that wakes another one, or in an interrupt. `sched:sched_wakeup` may be on the CPU of
 //! the thread that is woken.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use rustc_hash::FxHashMap;
 
-use crate::machine;
+use super::tracepoint::{TracepointError, TracepointFormat};
+use crate::machine::{self, Tracefs};
 use crate::perf::{Record, SampleRecord};
-use crate::perf_data::{TracepointField, tracepoint_id};
+use crate::perf_data::TracepointField;
 use crate::trace::spool::SpoolRow;
 use crate::trace::{Notice, NoticeKind, Pid, Recorder, Tid};
 
@@ -48,27 +49,15 @@ impl Wakeups {
                 "use the host's process ids in the container (hostPID), or capture on the host",
             ));
         }
-        Self::read().map_err(|error| {
-            let remedy = match error.kind() {
-                io::ErrorKind::PermissionDenied => "run as root (sudo)",
-                _ => "mount tracefs: `mount -t tracefs tracefs /sys/kernel/tracing`",
-            };
-            notice(format!("no tracepoint ({error})"), remedy)
-        })
+        Self::read().map_err(|error| notice(format!("no tracepoint ({error})"), error.remedy()))
     }
 
-    fn read() -> io::Result<Self> {
-        let text = machine::tracepoint_format(TRACEPOINT)?;
-        let mut fields = TracepointField::all(&text);
-        let mut field = |name: &str| {
-            let at = fields.iter().position(|field| field.name == name)?;
-            Some(fields.swap_remove(at))
-        };
-        let lacks = |what: &str| io::Error::other(format!("the tracepoint has no {what}"));
+    fn read() -> Result<Self, TracepointError> {
+        let mut format = TracepointFormat::read(&Tracefs::open()?, TRACEPOINT)?;
         Ok(Self {
-            woken: field("pid").ok_or_else(|| lacks("field pid"))?,
-            flags: field("common_flags"),
-            tracepoint: tracepoint_id(&text).ok_or_else(|| lacks("id"))?,
+            tracepoint: format.id,
+            woken: format.field("pid")?,
+            flags: format.field("common_flags").ok(),
             processes: FxHashMap::default(),
             outsiders: FxHashMap::default(),
             rows: 0,
