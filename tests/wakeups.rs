@@ -129,7 +129,7 @@ fn expect_same_in_files(saved: &Saved, wakeups: u64) {
     // What a timer met on its CPU is not on the stack.
     let by_timer = folded
         .lines()
-        .filter(|line| line.contains("[woken by a timer]"));
+        .filter(|line| line.contains(" woken by a timer]"));
     assert!(by_timer.clone().count() > 0 && by_timer.clone().all(|line| !line.contains("main;")));
 
     let words = [

@@ -3,7 +3,9 @@
 use super::identity::Identity;
 use super::unresolved::Unresolved;
 use super::{jit, kernel};
-use crate::trace::{CodeAddress, Distinct, Function, FunctionId, FunctionKind, Notice};
+use crate::trace::{
+    CodeAddress, Distinct, Function, FunctionId, FunctionKind, Notice, wakeup_label,
+};
 
 /// Result of symbolizing one group of addresses: a function per address, and problems to report.
 #[derive(Default)]
@@ -69,7 +71,7 @@ pub(crate) fn unsymbolized(code: CodeAddress) -> Function {
         CodeAddress::Waker(waker) => (
             "perfcollect",
             FunctionKind::Blocked,
-            Some(waker.label(&[], &[], &[])),
+            Some(wakeup_label("", &waker.name(&[], &[], &[]))),
         ),
     };
     Function {

@@ -37,7 +37,7 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 use crate::capture::Capture;
 use crate::trace::{
     CodeAddress, DoubtfulCode, Frame, FrameId, Function, FunctionId, ModuleId, ProcessId, Quality,
-    RawTrace, Trace,
+    RawTrace, Trace, wakeup_label,
 };
 
 /// Options of symbolization.
@@ -125,7 +125,7 @@ impl Source {
                     ..
                 } = &capture.raw_trace;
                 Function {
-                    name: Some(waker.label(processes, threads, outsiders).into()),
+                    name: Some(wakeup_label("", &waker.name(processes, threads, outsiders)).into()),
                     ..function
                 }
             })),
@@ -254,7 +254,7 @@ pub fn symbolize(
         },
         events,
     };
-    wakers::name_interrupts(&mut trace);
+    wakers::name_roots(&mut trace);
     let scripts = scripts::notices(&trace, &mut gaps);
     let unresolved = unresolved::notices(gaps);
     trace

@@ -1,11 +1,14 @@
-//! Wake-ups by interrupts: the code that an interrupt met on its CPU has nothing to do with them.
+//! The roots of the stacks of wake-ups: who woke whom.
+//!
+//! The code that an interrupt met on its CPU has nothing to do with a wake-up.
 
+use hashbrown::HashMap;
 use rustc_hash::FxHashMap;
 
 use super::unsymbolized;
 use crate::trace::{
     CodeAddress, Frame, FrameId, Function, FunctionId, FunctionKind, InterruptSource, Sample,
-    StackId, Trace, Waker,
+    StackId, Trace, Waker, waker_of_label, wakeup_label,
 };
 
 /// Starts of the names of kernel functions in which the handling of an interrupt begins.
@@ -47,75 +50,78 @@ const SOURCES: [(InterruptSource, &[&str]); 3] = [
     ),
 ];
 
-/// Removes from the stacks of wake-ups the code that an interrupt has met, and names what interrupted.
-pub(super) fn name_interrupts(trace: &mut Trace) {
-    let mut cut: FxHashMap<StackId, StackId> = FxHashMap::default();
+/// Names the roots of the stacks of wake-ups after who woke whom, and removes from the stacks the code that an
+/// interrupt has met.
+pub(super) fn name_roots(trace: &mut Trace) {
+    let mut named: FxHashMap<(StackId, FrameId), StackId> = FxHashMap::default();
     let mut roots = Roots::default();
+    let mut wakers: FxHashMap<StackId, (String, Vec<FrameId>)> = FxHashMap::default();
     let before = std::mem::take(&mut trace.wakeups);
     let after = before.iter().map(|sample| {
-        let stack = cut.entry(sample.stack);
-        let stack = *stack.or_insert_with(|| without_interrupted(trace, sample.stack, &mut roots));
+        let stack = wakers.entry(sample.stack);
+        let (waker, inner) = stack.or_insert_with(|| without_interrupted(trace, sample.stack));
+        let woken = trace.threads[sample.thread.index()].name.clone();
+        let root = roots.frame(trace, wakeup_label(&woken, waker));
+        let stack = named.entry((sample.stack, root));
+        let stack = *stack.or_insert_with(|| {
+            let inner = inner.iter().rev().copied();
+            trace.stacks.intern([root].into_iter().chain(inner))
+        });
         Sample { stack, ..sample }
     });
     trace.wakeups = after.collect();
 }
 
-/// The frames of the roots that stand for interrupts.
+/// The frames of the roots, by name. Targets choose the keys, so their hashes have a random seed.
 #[derive(Default)]
-struct Roots(Vec<(InterruptSource, FrameId)>);
+struct Roots(HashMap<String, FrameId>);
 
 impl Roots {
-    fn frame(&mut self, trace: &mut Trace, source: InterruptSource) -> FrameId {
-        if let Some((_, frame)) = self.0.iter().find(|(known, _)| *known == source) {
-            return *frame;
-        }
-        let function = FunctionId(trace.functions.len() as u32);
-        trace.functions.push(Function {
-            name: Some(source.label().into()),
-            ..unsymbolized(CodeAddress::Waker(Waker::Interrupt))
-        });
-        let start = trace.frame_functions.len() as u32;
-        trace.frame_functions.push(function);
-        let frame = FrameId(trace.frames.len() as u32);
-        trace.frames.push(Frame {
-            offset: 0,
-            functions: start..start + 1,
-        });
-        self.0.push((source, frame));
-        frame
+    fn frame(&mut self, trace: &mut Trace, name: String) -> FrameId {
+        *self.0.entry(name).or_insert_with_key(|name| {
+            let function = FunctionId(trace.functions.len() as u32);
+            trace.functions.push(Function {
+                name: Some(name.as_str().into()),
+                ..unsymbolized(CodeAddress::Waker(Waker::Interrupt))
+            });
+            let start = trace.frame_functions.len() as u32;
+            trace.frame_functions.push(function);
+            let frame = FrameId(trace.frames.len() as u32);
+            trace.frames.push(Frame {
+                offset: 0,
+                functions: start..start + 1,
+            });
+            frame
+        })
     }
 }
 
-/// Returns the stack of a wake-up by an interrupt from where that begins, and other stacks as they are.
-fn without_interrupted(trace: &mut Trace, stack: StackId, roots: &mut Roots) -> StackId {
-    let leaf_first: Vec<FrameId> = trace.stacks.leaf_first(stack).collect();
-    let name = |frame: &FrameId| {
+/// Returns who woke, and the other frames of the stack, leaf first: those of an interrupt from where that begins.
+fn without_interrupted(trace: &Trace, stack: StackId) -> (String, Vec<FrameId>) {
+    let mut leaf_first: Vec<FrameId> = trace.stacks.leaf_first(stack).collect();
+    let function = |frame: &FrameId| {
         let function = trace.functions_leaf_first(*frame).next()?;
-        let function = &trace.functions[function.index()];
-        let is_kernel = function.kind == FunctionKind::Kernel;
-        function.name.as_deref().filter(|_| is_kernel)
+        trace.functions.get(function.index())
     };
     let starts = |frame: &FrameId, starts: &[&str]| {
-        name(frame).is_some_and(|name| starts.iter().any(|start| name.starts_with(start)))
+        let kernel = function(frame).filter(|row| row.kind == FunctionKind::Kernel);
+        let name = kernel.and_then(|row| row.name.as_deref());
+        name.is_some_and(|name| starts.iter().any(|start| name.starts_with(start)))
     };
+    let root = leaf_first.pop();
+    let root = root.and_then(|root| function(&root)?.name.as_deref());
+    let waker = root.map_or("", waker_of_label);
     let entry = leaf_first.iter().rposition(|frame| starts(frame, &ENTRIES));
-    let interrupt = InterruptSource::Other.label();
-    let is_interrupt = |root: &FrameId| {
-        let function = trace.functions_leaf_first(*root).next();
-        let name = function.and_then(|id| trace.functions[id.index()].name.as_deref());
-        name == Some(&*interrupt)
-    };
-    let kept = match (entry, leaf_first.split_last()) {
-        (Some(entry), _) => &leaf_first[..=entry],
+    match entry {
+        Some(entry) => leaf_first.truncate(entry + 1),
         // The names of the kernel are not known, or it interrupted the idle thread.
-        (None, Some((root, inner))) if is_interrupt(root) => inner,
-        _ => return stack,
-    };
-    let source = kept.iter().find_map(|frame| {
+        None if waker == InterruptSource::Other.name() => {}
+        None => return (waker.to_owned(), leaf_first),
+    }
+    let source = leaf_first.iter().find_map(|frame| {
         let mut sources = SOURCES.iter();
         sources.find_map(|(source, names)| starts(frame, names).then_some(*source))
     });
-    let root = roots.frame(trace, source.unwrap_or(InterruptSource::Other));
-    let kept = kept.iter().rev().copied();
-    trace.stacks.intern([root].into_iter().chain(kept))
+    let source = source.unwrap_or(InterruptSource::Other);
+    (source.name().to_owned(), leaf_first)
 }

@@ -39,18 +39,13 @@ pub enum InterruptSource {
     Other,
 }
 
-/// Start of the name of a root.
-const START: &str = "[woken by ";
+/// Between the name of the thread that was woken and who woke it, in the name of a root.
+const WOKEN_BY: &str = " woken by ";
 
 impl Waker {
-    /// Returns the name of the root: it has the name of the thread, so that those of a pool are one.
+    /// Returns the name: that of the thread, so that those of a pool are one.
     #[must_use]
-    pub fn label(
-        self,
-        processes: &[Process],
-        threads: &[Thread],
-        outsiders: &[Outsider],
-    ) -> String {
+    pub fn name(self, processes: &[Process], threads: &[Thread], outsiders: &[Outsider]) -> String {
         let name = match self {
             Self::Thread(thread) => threads.get(thread.index()).map(|row| row.name.to_string()),
             Self::OfOther(thread) => threads.get(thread.index()).and_then(|row| {
@@ -60,28 +55,34 @@ impl Waker {
             Self::Outsider(row) => outsiders
                 .get(row as usize)
                 .map(|process| format!("{} ({})", process.name, process.pid)),
-            Self::Interrupt => return InterruptSource::Other.label(),
+            Self::Interrupt => Some(InterruptSource::Other.name().to_owned()),
         };
-        format!("{START}{}]", name.as_deref().unwrap_or("a thread"))
+        name.unwrap_or_else(|| "a thread".to_owned())
     }
 }
 
 impl InterruptSource {
-    /// Returns the name of the root.
+    /// Returns the name.
     #[must_use]
-    pub fn label(self) -> String {
-        let name = match self {
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Timer => "a timer",
             Self::Network => "the network",
             Self::Disk => "a disk",
             Self::Other => "an interrupt",
-        };
-        format!("{START}{name}]")
+        }
     }
 }
 
-/// Returns who woke a thread, from the name of a root.
+/// Returns the name of the root of a wake-up: who was woken by whom.
 #[must_use]
-pub fn waker_name(root: &str) -> Option<&str> {
-    root.strip_prefix(START)?.strip_suffix(']')
+pub fn wakeup_label(woken: &str, waker: &str) -> String {
+    format!("[{woken}{WOKEN_BY}{waker}]")
+}
+
+/// Returns who woke, from the name of a root. Names of threads may contain anything.
+#[must_use]
+pub fn waker_of_label(root: &str) -> &str {
+    let root = root.strip_suffix(']').unwrap_or(root);
+    root.rsplit_once(WOKEN_BY).map_or("", |(_, waker)| waker)
 }

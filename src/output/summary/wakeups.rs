@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::code_place::CodePlace;
 use super::{TOP, kept};
 use crate::output::own_code::OwnCode;
-use crate::trace::{ProcessId, StackId, Trace, waker_name};
+use crate::trace::{ProcessId, StackId, Trace, waker_of_label};
 
 /// Wake-ups, if the capture sampled them (`-wakeups`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,5 +128,8 @@ impl WakeupSummary {
 fn waker_of(trace: &Trace, stack: StackId) -> Option<&str> {
     let root = trace.stacks.leaf_first(stack).last()?;
     let function = trace.functions_leaf_first(root).next()?;
-    waker_name(trace.functions[function.index()].name.as_deref()?)
+    trace.functions[function.index()]
+        .name
+        .as_deref()
+        .map(waker_of_label)
 }
