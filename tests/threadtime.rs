@@ -165,7 +165,7 @@ fn places_have_the_shares_that_threads_measured() {
     let differences = places.iter().map(|(m, f)| (m / measured - f / found).abs());
     let distance = differences.sum::<f64>() / 2.0;
     println!("total variation {:.2} %", distance * 100.0);
-    // Beside eight compilers it was 8 %; if all places had the same time, it would be 40 %.
+    // Beside eight compilers it was 8 %; if all places had the same time, it would be 34 %.
     assert!(distance < 0.15, "{distance}: {places:?}");
 }
 

@@ -111,9 +111,13 @@ fn without_interrupted(trace: &Trace, stack: StackId) -> (String, Vec<FrameId>) 
     let root = leaf_first.pop();
     let root = root.and_then(|root| function(&root)?.name.as_deref());
     let waker = root.map_or("", waker_of_label);
-    let entry = leaf_first.iter().rposition(|frame| starts(frame, &ENTRIES));
-    match entry {
-        Some(entry) => leaf_first.truncate(entry + 1),
+    let is_entry = |frame: &FrameId| starts(frame, &ENTRIES);
+    // An interrupt may have met another one.
+    match leaf_first.iter().position(is_entry) {
+        Some(entry) => {
+            let entries = leaf_first.iter().skip(entry).take_while(|it| is_entry(it));
+            leaf_first.truncate(entry + entries.count());
+        }
         // The names of the kernel are not known, or it interrupted the idle thread.
         None if waker == InterruptSource::Other.name() => {}
         None => return (waker.to_owned(), leaf_first),

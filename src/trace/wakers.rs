@@ -86,3 +86,18 @@ pub fn waker_of_label(root: &str) -> &str {
     let root = root.strip_suffix(']').unwrap_or(root);
     root.rsplit_once(WOKEN_BY).map_or("", |(_, waker)| waker)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_waker_is_in_the_name_of_the_root() {
+        for woken in ["worker", "a woken by b", "[", ""] {
+            for waker in ["boss", "a timer", "x (12)", "]", ""] {
+                assert_eq!(waker_of_label(&wakeup_label(woken, waker)), waker);
+            }
+        }
+        assert_eq!(waker_of_label("main"), "");
+    }
+}
