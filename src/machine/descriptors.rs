@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use procfs_core::net::{TcpNetEntries, TcpState, UdpNetEntries, UnixNetEntries};
 use procfs_core::{ExplicitSystemInfo, FromBufRead, FromBufReadSI};
 use rustc_hash::FxHashMap;
+use rustix::fs::getxattr;
 
 use super::proc_fs::read;
 use crate::trace::{BlockedOn, Pid};
@@ -17,14 +18,20 @@ use crate::trace::{BlockedOn, Pid};
 const MAX_TABLE_BYTES: u64 = 32 << 20;
 /// Maximum size of what is read about a descriptor, in bytes: some 20 000 files of an epoll descriptor.
 const MAX_INFO_BYTES: u64 = 1 << 20;
+/// Extended attribute with the name of a socket's protocol (`sockfs_xattr_get` of the kernel), and the size of the
+/// longest name with its NUL (`struct proto`).
+const PROTOCOL: &str = "system.sockprotoname";
+const MAX_PROTOCOL_BYTES: usize = 32;
 /// Number of files of an epoll descriptor that are described.
 const MAX_WATCHED: usize = 2;
 
 /// The file descriptors of a process.
 pub struct Descriptors {
     pid: Pid,
-    /// Descriptions of the sockets in the network namespace of the process, by inode.
-    sockets: OnceCell<FxHashMap<u64, String>>,
+    /// Descriptions of the sockets in the network namespace of the process, by inode: those with an address of the
+    /// Internet, and Unix sockets, whose table anyone can add lines to.
+    connections: OnceCell<FxHashMap<u64, String>>,
+    unix: OnceCell<FxHashMap<u64, String>>,
 }
 
 impl Descriptors {
@@ -33,7 +40,8 @@ impl Descriptors {
     pub fn of(pid: Pid) -> Self {
         Self {
             pid,
-            sockets: OnceCell::new(),
+            connections: OnceCell::new(),
+            unix: OnceCell::new(),
         }
     }
 
@@ -48,7 +56,10 @@ impl Descriptors {
             number.parse::<u64>().ok()
         };
         if let Some(inode) = inode("socket:[") {
-            let sockets = self.sockets.get_or_init(|| sockets(self.pid));
+            let sockets = match self.is_unix(descriptor) {
+                true => self.unix.get_or_init(|| unix_sockets(self.pid)),
+                false => self.connections.get_or_init(|| connections(self.pid)),
+            };
             let socket = sockets.get(&inode).cloned();
             return Some(socket.unwrap_or_else(|| "a socket".into()));
         }
@@ -60,6 +71,15 @@ impl Descriptors {
             Some(kind) => kind.trim_matches(['[', ']']).to_owned(),
             None => link,
         })
+    }
+
+    /// Returns whether the protocol of a socket is that of Unix sockets, which the kernel knows without a table.
+    fn is_unix(&self, descriptor: i32) -> bool {
+        let mut name = [0; MAX_PROTOCOL_BYTES];
+        let path = format!("/proc/{}/fd/{descriptor}", self.pid);
+        let length = getxattr(path, PROTOCOL, &mut name);
+        // `UNIX`, or `UNIX-STREAM` since Linux 5.15.
+        length.is_ok() && name.starts_with(b"UNIX")
     }
 
     /// Returns what a descriptor refers to.
@@ -136,7 +156,8 @@ fn connection(protocol: &str, local: SocketAddr, remote: SocketAddr, listens: bo
     }
 }
 
-fn sockets(pid: Pid) -> FxHashMap<u64, String> {
+/// Returns the sockets of TCP and UDP in the network namespace of a process.
+fn connections(pid: Pid) -> FxHashMap<u64, String> {
     let mut sockets = FxHashMap::default();
     for name in ["tcp", "tcp6"] {
         let entries = addresses::<TcpNetEntries>(pid, name).map(|table| table.0);
@@ -153,7 +174,6 @@ fn sockets(pid: Pid) -> FxHashMap<u64, String> {
             (entry.inode, text)
         }));
     }
-    sockets.extend(unix_sockets(pid));
     sockets
 }
 
@@ -189,9 +209,11 @@ fn unix_sockets(pid: Pid) -> FxHashMap<u64, String> {
 mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::fd::{AsFd, AsRawFd};
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
     use rustix::event::epoll;
+    use rustix::net::{AddressFamily, SocketType};
 
     use super::*;
 
@@ -208,8 +230,14 @@ mod tests {
         let unix_path = directory.path().join("socket");
         let unix = UnixListener::bind(&unix_path).unwrap();
         let (pair, _other) = UnixStream::pair().unwrap();
-        let forging = directory.path().join("x\n0: 00000002 0 0 1 1 7 y\nzzz");
-        let _forging = UnixListener::bind(forging).unwrap();
+        let netlink = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None).unwrap();
+        // Their names add lines, also about sockets that are no Unix sockets.
+        let forged: [&dyn AsFd; 3] = [&client, &netlink, &pair];
+        let _forging = forged.map(|socket| {
+            let inode = rustix::fs::fstat(socket).unwrap().st_ino;
+            let name = format!("x\n0: 00000002 0 0 1 1 {inode} /forged\nz");
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()
+        });
         let (reader, _writer) = std::io::pipe().unwrap();
         let polls = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let add = |file: &dyn AsFd| {
@@ -229,6 +257,7 @@ mod tests {
         let unix_path = unix_path.to_str().unwrap();
         assert_eq!(describe(&unix), format!("Unix socket {unix_path}"));
         assert_eq!(describe(&pair), "a Unix socket");
+        assert_eq!(describe(&netlink), "a socket");
         assert_eq!(describe(&reader), "a pipe");
         let one = format!("epoll of listening TCP {address}");
         assert_eq!(describe(&polls), one);
