@@ -316,7 +316,14 @@ fn one_format_alone() {
 fn force_replaces_an_older_trace() {
     need_capture!();
     let directory = tempfile::tempdir().unwrap();
-    for file in ["old.trace.zip", "old.nettrace", "old.flamegraph.svg"] {
+    let older = [
+        "old.trace.zip",
+        "old.nettrace",
+        "old.flamegraph.svg",
+        // The new trace has no page faults.
+        "old.faults.svg",
+    ];
+    for file in older {
         fs::write(directory.path().join(file), "older").unwrap();
     }
     let arguments = ["collect", "old", "-force", "-quiet", "--", "sh", "-c", BURN];

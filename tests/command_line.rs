@@ -4,9 +4,11 @@
 #[macro_use]
 mod support;
 
+use std::fs::File;
+use std::process::Command;
 use std::time::Duration;
 
-use support::run_perfcollect;
+use support::{perfcollect, run_perfcollect};
 
 /// The message and the exit status 2; nothing is written.
 #[track_caller]
@@ -192,4 +194,15 @@ fn each_command_has_a_page_for_man() {
     let all = page(&[]).expect_success().stdout;
     assert!(all.contains("collect"), "{all}");
     assert_eq!(page(&["nothing"]).status.code(), Some(1));
+}
+
+/// As on a terminal that is gone. A panic would have status 101.
+#[test]
+fn a_message_that_cannot_be_written_changes_no_status() {
+    for (words, status) in [(&["view", "missing"][..], 1), (&["-bp"], 2), (&["stop"], 2)] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(perfcollect());
+        let ended = command.args(words).stderr(full).status().unwrap();
+        assert_eq!(ended.code(), Some(status), "{words:?}");
+    }
 }

@@ -18,7 +18,6 @@ use std::time::Duration;
 use rustix::process::{Pid as OsPid, PidfdFlags, Signal};
 use thiserror::Error;
 
-use super::OneLine;
 use super::arguments::{CollectOptions, RecoverOptions};
 use super::named;
 use super::opened;
@@ -26,6 +25,7 @@ use super::outputs::status_of;
 use super::progress::{Reporter, WORK};
 use super::recover::{self, RecoverError};
 use super::screen;
+use super::{OneLine, say};
 use crate::output::file::OutputError;
 use crate::output::message_file::MessageFile;
 use crate::output::sanitize::shell_word;
@@ -154,7 +154,7 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<u8, BackgroundError> {
             _ => {
                 reporter.clear();
                 if let Some(why) = failure_of(messages)? {
-                    eprintln!("the capture failed: {}", OneLine(&why));
+                    say(format_args!("the capture failed: {}", OneLine(&why)));
                 }
                 recover::run(options)?;
                 if let Some(messages) = messages {

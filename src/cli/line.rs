@@ -10,7 +10,7 @@ use super::arguments::{Action, Arguments};
 use super::background::FAILED;
 use super::habits::{self, Habit};
 use super::symptom_options::{self, ChosenOptions};
-use super::{OneLine, busiest, spelling};
+use super::{OneLine, busiest, say, spelling};
 use crate::output::sanitize::shell_line;
 
 /// Exit status of a line that is not understood.
@@ -36,7 +36,7 @@ impl Line {
                     same
                 }
                 Some(Ok(Habit::Sentence(sentence))) => {
-                    eprintln!("{FAILED}{}", OneLine(&sentence));
+                    say(format_args!("{FAILED}{}", OneLine(&sentence)));
                     return Err(ExitCode::from(USAGE));
                 }
                 Some(Err(error)) => return Err(refused(error)),
@@ -58,11 +58,11 @@ fn chosen() -> Result<Vec<OsString>, ExitCode> {
             Ok(words)
         }
         Ok(None) => {
-            eprintln!("nothing was captured; `perfcollect --help` lists the commands");
+            say("nothing was captured; `perfcollect --help` lists the commands");
             Err(ExitCode::SUCCESS)
         }
         Err(error) => {
-            eprintln!("{FAILED}{}", OneLine(&error.to_string()));
+            say(format_args!("{FAILED}{}", OneLine(&error.to_string())));
             Err(ExitCode::FAILURE)
         }
     }
@@ -75,7 +75,7 @@ fn say_same(words: &[OsString]) {
         .any(|word| word == "-quiet" || word == "--help")
     {
         let line = shell_line(words.iter().map(|word| word.to_string_lossy()));
-        eprintln!("the same as: {}", OneLine(&line));
+        say(format_args!("the same as: {}", OneLine(&line)));
     }
 }
 
@@ -119,13 +119,19 @@ fn refused(mut error: clap::Error) -> ExitCode {
         _ => None,
     };
     if let Some(about) = unknown.as_deref().and_then(habits::about_option) {
-        eprintln!("{FAILED}{}: {about}", OneLine(&unknown.unwrap_or_default()));
+        say(format_args!(
+            "{FAILED}{}: {about}",
+            OneLine(&unknown.unwrap_or_default())
+        ));
         return ExitCode::from(USAGE);
     }
     if let Some(about) = symptom_options::about_unknown(&error) {
         let mut lines = about.lines();
-        eprintln!("{FAILED}{}", OneLine(lines.next().unwrap_or_default()));
-        lines.for_each(|line| eprintln!("{}", OneLine(line)));
+        say(format_args!(
+            "{FAILED}{}",
+            OneLine(lines.next().unwrap_or_default())
+        ));
+        lines.for_each(|line| say(OneLine(line)));
         return ExitCode::from(USAGE);
     }
     // clap suggests to pass the option after `--`, which here starts a command.
@@ -133,9 +139,7 @@ fn refused(mut error: clap::Error) -> ExitCode {
     // A closed terminal is no reason to fail.
     let _ = error.print();
     if unknown.is_some_and(|word| !word.starts_with('-')) {
-        eprintln!(
-            "To run and sample a command, write it after `--`: perfcollect collect -- COMMAND"
-        );
+        say("To run and sample a command, write it after `--`: perfcollect collect -- COMMAND");
     }
     ExitCode::from(error.exit_code() as u8)
 }

@@ -1,5 +1,8 @@
 //! The command line: one file per command.
 
+// It panics if standard error is closed or full.
+#![deny(clippy::print_stderr)]
+
 mod arguments;
 mod background;
 mod busiest;
@@ -93,7 +96,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("{}{}", background::FAILED, OneLine(&message));
+            say(format_args!("{}{}", background::FAILED, OneLine(&message)));
             ExitCode::FAILURE
         }
     }
@@ -107,6 +110,16 @@ impl fmt::Display for OneLine<'_> {
         let printable = |c: char| if is_unprintable(c) { '\u{fffd}' } else { c };
         self.0.chars().try_for_each(|c| f.write_char(printable(c)))
     }
+}
+
+/// Writes a line to standard error.
+fn say(line: impl fmt::Display) {
+    print_error(&format!("{line}\n"));
+}
+
+/// Writes to standard error. A terminal that is gone or a full disk is not an error: the trace is worth more.
+fn print_error(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Writes to standard output. A reader that closes early (`| head`) is not an error.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::OneLine;
 use super::arguments::RecordingOptions;
 use super::convert_error::ConvertError;
 use super::progress::Reporter;
 use super::recorded::RecordedRequest;
 use super::sandbox::{self, directory_of};
+use super::{OneLine, say};
 use crate::capture::{Signals, raise_limits};
 use crate::event_trace::{self, EventTraceError};
 use crate::output::file::{self, FileOwner};
@@ -55,10 +55,10 @@ pub(super) fn source_of(name: &Path) -> PathBuf {
     if !is_nettrace || !archive.exists() || !event_trace::is_system_wide(&path) {
         return path;
     }
-    eprintln!(
+    say(format_args!(
         "reading {}: it is of the same capture",
         OneLine(&archive.to_string_lossy())
-    );
+    ));
     archive
 }
 

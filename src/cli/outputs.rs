@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::thread;
 
-use super::OneLine;
 use super::arguments::OutputOptions;
 use super::capture_files::CaptureFiles;
 use super::downloads;
@@ -15,6 +14,7 @@ use super::sandbox;
 use super::screen;
 use super::trace_files::{Paths, stopped};
 use super::write_error::WriteError;
+use super::{OneLine, say};
 use crate::capture::{Capture, Signals, Snapshot};
 use crate::findings;
 use crate::output::StackViews;
@@ -92,7 +92,7 @@ impl OutputRequest<'_> {
         let removed = self.spooled.map(|(_, working)| (working, working.remove()));
         if let Some((working, Err(error))) = removed {
             let path = working.spool_path().display().to_string();
-            eprintln!("cannot remove {}: {error}", OneLine(&path));
+            say(format_args!("cannot remove {}: {error}", OneLine(&path)));
         }
         printed.map(|()| match written.lacks_exports {
             true => POORER,
@@ -202,14 +202,17 @@ impl OutputRequest<'_> {
         let lacking = self
             .reporter
             .during("Writing", &done, || until_signal(trace, signals, written))?;
+        if let Err(error) = paths.remove_older() {
+            say(OneLine(&error.to_string()));
+        }
         for (at, error) in lacking.iter().rev() {
             paths.remove_export(*at);
             let name = shell_word(&self.name.to_string_lossy());
             let error = error.to_string();
-            eprintln!(
+            say(format_args!(
                 "{}; the trace is complete: `perfcollect convert {name} -o FILE` writes a file for another viewer",
                 OneLine(&error)
-            );
+            ));
         }
         Ok(SavedTrace {
             summary,

@@ -1,11 +1,11 @@
 //! Progress of a capture: one line that is rewritten on a terminal, separate lines elsewhere.
 
 use std::fs::File;
-use std::io::{IsTerminal, Seek, Write};
+use std::io::{IsTerminal, Seek};
 use std::time::{Duration, Instant};
 
-use super::OneLine;
 use super::meanwhile::meanwhile;
+use super::{OneLine, print_error};
 use crate::capture::Progress;
 
 /// Interval of separate lines.
@@ -53,7 +53,7 @@ impl Reporter {
     /// Prints a message on a separate line.
     pub(super) fn say(&self, text: &str) {
         if !matches!(self, Self::Quiet) {
-            print(&format!("{}\n", OneLine(text)));
+            print_error(&format!("{}\n", OneLine(text)));
         }
     }
 
@@ -63,11 +63,11 @@ impl Reporter {
             Self::Quiet | Self::Background => {}
             Self::Terminal { next } if progress.elapsed >= *next => {
                 *next = progress.elapsed + TERMINAL_INTERVAL;
-                print(&format!("\r  {}\x1b[K", line(progress)));
+                print_error(&format!("\r  {}\x1b[K", line(progress)));
             }
             Self::Plain { next } if progress.elapsed >= *next => {
                 *next = progress.elapsed + PLAIN_INTERVAL;
-                print(&format!("{}\n", line(progress)));
+                print_error(&format!("{}\n", line(progress)));
             }
             Self::Terminal { .. } | Self::Plain { .. } => {}
         }
@@ -93,9 +93,9 @@ impl Reporter {
         match self {
             Self::Quiet => {}
             // The output of a command may end within a line.
-            Self::Background => print(&format!("\n{WORK}{line}\n")),
-            Self::Terminal { .. } => print(&format!("\r  {line}\x1b[K")),
-            Self::Plain { .. } => print(&format!("{line}\n")),
+            Self::Background => print_error(&format!("\n{WORK}{line}\n")),
+            Self::Terminal { .. } => print_error(&format!("\r  {line}\x1b[K")),
+            Self::Plain { .. } => print_error(&format!("{line}\n")),
         }
     }
 
@@ -104,7 +104,7 @@ impl Reporter {
         if let Self::Terminal { .. } = self {
             let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
             let of = total.map_or_else(String::new, |total| format!(" of {}", mib(total)));
-            print(&format!(
+            print_error(&format!(
                 "\r  {}: {}{of} MiB\x1b[K",
                 OneLine(what),
                 mib(bytes)
@@ -115,14 +115,14 @@ impl Reporter {
     /// Clears the progress line.
     pub(super) fn clear(&self) {
         if matches!(self, Self::Terminal { .. }) {
-            print("\r\x1b[K");
+            print_error("\r\x1b[K");
         }
     }
 
     /// Ends the progress line.
     pub(super) fn end(&self) {
         if matches!(self, Self::Terminal { .. }) {
-            print("\n");
+            print_error("\n");
         }
     }
 }
@@ -170,11 +170,6 @@ fn line(progress: &Progress) -> String {
         "{:.1} s, {samples} samples, {lost} lost, {kib} KiB{events}{waiting}",
         elapsed.as_secs_f64()
     )
-}
-
-fn print(text: &str) {
-    // A closed standard error must not end the capture.
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OneLine;
 use super::arguments::EXAMPLES_FIRST;
 use super::opened::{self, OpenError};
 use super::screen;
 use super::selection_options::SelectionOptions;
 use super::table_options::TableOptions;
+use super::{OneLine, say};
 use crate::view::{self, ReportKind, Rows, StackText, TableFormat, ViewError};
 
 /// Print a table of a trace: as text, JSON, Markdown or CSV.
@@ -84,7 +84,7 @@ pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
     };
     super::print(&text).map_err(ViewError::Print)?;
     if let Some(lacks) = lacks {
-        eprintln!("{}", OneLine(&lacks));
+        say(OneLine(&lacks));
     }
     Ok(())
 }

@@ -4,11 +4,11 @@ use std::io;
 
 use thiserror::Error;
 
-use super::OneLine;
 use super::arguments::ScriptOptions;
 use super::opened;
 use super::recording_options::UnusablePath;
 use super::sandbox::{self, directory_of};
+use super::{OneLine, say};
 use crate::capture::raise_limits;
 use crate::perf_data::{self, OpenRecording, OpenRecordingError};
 use crate::script::{self, Fields};
@@ -39,7 +39,7 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     let kallsyms = source.kallsyms.as_deref();
     let fields = options.fields.unwrap_or_else(Fields::all);
     let out = io::stdout();
-    let mut report = |what: &str| eprintln!("{}", OneLine(what));
+    let mut report = |what: &str| say(OneLine(what));
     match script::print(
         &mut reader,
         recorded,
@@ -52,7 +52,7 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
         Ok(printed) => {
             printed.faults.iter().for_each(|fault| report(fault));
             if printed.lost > 0 {
-                eprintln!("the kernel dropped {} records", printed.lost);
+                say(format_args!("the kernel dropped {} records", printed.lost));
             }
         }
         // The reader closed early, as `head` does.
@@ -60,15 +60,20 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
         Err(error) => return Err(ScriptError::Print(error)),
     }
     if reader.malformed > 0 {
-        eprintln!("skipped {} malformed records", reader.malformed);
+        say(format_args!(
+            "skipped {} malformed records",
+            reader.malformed
+        ));
     }
     if reader.without_user_callers() > 0 {
         let samples = reader.without_user_callers();
-        eprintln!("{samples} samples have no user-space callers: they were not recorded");
+        say(format_args!(
+            "{samples} samples have no user-space callers: they were not recorded"
+        ));
     }
     if let Some((at, why)) = &reader.corruption {
         let text = format!("the recording is corrupt: {why}; records up to byte {at} were read");
-        eprintln!("{}", OneLine(&text));
+        say(OneLine(&text));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::arguments::{EXAMPLES_FIRST, pid};
 use super::named::{self, NamedError};
-use super::{sandbox, screen};
+use super::{sandbox, say, screen};
 use crate::capture::{self, Activity, CaptureError, Signals, Snapshot, SnapshotThread};
 use crate::machine::drop_capabilities;
 use crate::output::file::FileOwner;
@@ -157,8 +157,8 @@ fn end_on_signal(signals: &Signals) {
     while !signals.pending() {
         thread::sleep(POLL_INTERVAL);
         if !is_said && start.elapsed() > PATIENCE {
-            eprintln!(
-                "still reading; the kernel may wait for the memory of the process. Ctrl-C ends it."
+            say(
+                "still reading; the kernel may wait for the memory of the process. Ctrl-C ends it.",
             );
             is_said = true;
         }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::OneLine;
 use super::downloads::{self, DownloadReport};
 use super::progress::Reporter;
 use super::sandbox;
 use super::symbols_options::SymbolsOptions;
 use super::symbols_traces;
+use super::{OneLine, say};
 use crate::capture::Signals;
 use crate::download::{
     self, DownloadError, Downloader, MissingDebugFiles, Module, Sources, WorkerError,
@@ -116,7 +116,7 @@ impl<'a> Request<'a> {
             read.push(path);
             let wanted = match wanted(path) {
                 Err(error) if options.files.len() > 1 => {
-                    eprintln!("{}", OneLine(&error.to_string()));
+                    say(OneLine(&error.to_string()));
                     request.unreadable += 1;
                     continue;
                 }

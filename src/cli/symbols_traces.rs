@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::OneLine;
 use super::downloads::listed;
 use super::progress::Reporter;
+use super::{OneLine, say};
 use crate::capture::Signals;
 use crate::output::file::capture_name;
 use crate::resymbolize::{NamedModule, ResymbolizeError, Resymbolized, resymbolize};
@@ -30,7 +30,7 @@ pub(super) fn symbolize(
                 report(path, &result, reporter);
             }
             Err(error) => {
-                eprintln!("{}", OneLine(&error.to_string()));
+                say(OneLine(&error.to_string()));
                 incomplete += 1;
                 if let ResymbolizeError::Cancelled(_) = error {
                     return incomplete + traces.len() - done - 1;
@@ -45,7 +45,7 @@ fn report(path: &Path, result: &Resymbolized, reporter: &Reporter) {
     let shown = path.display();
     for name in &result.ambiguous {
         let line = format!("{shown}: skipped {name}: several builds in it have this file name");
-        eprintln!("{}", OneLine(&line));
+        say(OneLine(&line));
     }
     if result.modules.is_empty() {
         let why = match (result.missing, result.unresolved) {
@@ -72,7 +72,7 @@ fn report(path: &Path, result: &Resymbolized, reporter: &Reporter) {
     }
     for (path, why) in &result.kept {
         let line = format!("{}: not updated: {why}", path.display());
-        eprintln!("{}", OneLine(&line));
+        say(OneLine(&line));
     }
     if result.modules.is_empty() {
         return;

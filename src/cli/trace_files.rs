@@ -30,6 +30,8 @@ pub(super) struct Paths {
     symbols: Option<PathBuf>,
     /// Flame graphs of what the trace has.
     graphs: Vec<(Measure, PathBuf)>,
+    /// Flame graphs that an older trace may have had and this one has not, if it replaces one.
+    older_graphs: Vec<PathBuf>,
     /// Files for other viewers. None without samples.
     exports: Vec<(PathBuf, Export)>,
     /// Whether exports were asked for, which need samples.
@@ -65,6 +67,7 @@ impl Paths {
                 .iter()
                 .map(|&(measure, entry)| (measure, beside(entry)))
                 .collect(),
+            older_graphs: Vec::new(),
             exports: exports.collect(),
             lacks_exports: false,
             archive: format.zip.then_some(archive),
@@ -75,13 +78,20 @@ impl Paths {
     /// Paths for a trace. There are only flame graphs of what it has, and without samples no exports.
     pub(super) fn of_trace(name: &Path, results: OutputOptions, trace: &Trace) -> Self {
         let mut paths = Self::of(name, results);
-        let graphs = &mut paths.graphs;
-        graphs.retain(|(measure, _)| !measure.is_empty(trace));
+        let lacks = |(measure, _): &mut (Measure, PathBuf)| measure.is_empty(trace);
+        let lacking = paths.graphs.extract_if(.., lacks).map(|(_, path)| path);
+        paths.older_graphs = lacking.filter(|_| results.force).collect();
         if trace.samples.is_empty() {
             paths.lacks_exports = !paths.exports.is_empty();
             paths.exports.clear();
         }
         paths
+    }
+
+    /// Removes the flame graphs of an older trace that this one replaced.
+    pub(super) fn remove_older(&self) -> Result<(), OutputError> {
+        let mut older = self.older_graphs.iter();
+        older.try_for_each(|path| OutputFile::remove_older(path))
     }
 
     /// Drops an export that was not written.

@@ -211,7 +211,7 @@ pub fn serve() -> ExitCode {
     match served.and_then(|reply| answer(&reply).map_err(|error| error.to_string())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("perfcollect {ACTION}: {why}");
+            let _ = writeln!(io::stderr(), "perfcollect {ACTION}: {why}");
             ExitCode::FAILURE
         }
     }

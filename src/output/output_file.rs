@@ -118,6 +118,19 @@ impl OutputFile {
         exists(&place, path, force, FileOwner::invoking_user()).map(drop)
     }
 
+    /// Removes the file at `path`, if there is one: only one that [`OutputFile::create`] with `force` would replace.
+    ///
+    /// # Errors
+    /// See [`OutputError`].
+    pub fn remove_older(path: &Path) -> Result<(), OutputError> {
+        let place = PathAt::open(path)?;
+        if exists(&place, path, true, FileOwner::invoking_user())? {
+            let removed = rustix::fs::unlinkat(&place.dir, &place.name, AtFlags::empty());
+            removed.map_err(|errno| write_error(path, errno.into()))?;
+        }
+        Ok(())
+    }
+
     /// Makes the file readable for all users.
     ///
     /// # Errors
