@@ -14,8 +14,11 @@ fuzz_target!(|data: &[u8]| {
     };
     // The input is also the folded stacks, which contain the labels of a written trace.
     let mut labels = Labels::default();
-    labels.read(data).expect("reading memory does not fail");
-    if let Ok(written) = import_written(data, [data], labels, samples.iter().sum()) {
+    let count = samples.iter().sum();
+    labels
+        .read(data, u64::MAX)
+        .expect("reading memory does not fail");
+    if let Ok(written) = import_written(data, [(data, count)], labels, count) {
         assert_eq!(written.lines.len(), written.trace.frames.len());
         check(&written.trace);
     }

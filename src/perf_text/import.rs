@@ -47,7 +47,7 @@ pub fn events(input: impl BufRead) -> Result<(RecordingInfo, Vec<u64>), TextErro
     let mut more = 0;
     let count = |sample: &lines::Sample| {
         let Some(header) = sample.header().filter(|header| !header.is_time_zero()) else {
-            return;
+            return Ok(());
         };
         let name = event_name(&header);
         match known.get(&*name) {
@@ -59,6 +59,7 @@ pub fn events(input: impl BufRead) -> Result<(RecordingInfo, Vec<u64>), TextErro
             }
             None => more += 1,
         }
+        Ok(())
     };
     lines::each(input, count, |_| {})?;
     if more > 0 {
@@ -104,6 +105,7 @@ pub fn import(
         {
             import.sample(&header, sample);
         }
+        Ok(())
     };
     let left = lines::each(input, take, |comment| about_machine(comment, &mut capture))?;
     Ok(import.finish(&group.name, capture, &left))
@@ -119,13 +121,14 @@ pub struct WrittenTrace {
 }
 
 /// Reads a `perf.data.txt` that perfcollect wrote, with `samples` samples, and the texts of its page
-/// faults and wake-ups, if there are any. `labels`: those of the same trace.
+/// faults and wake-ups, if there are any, each with the number of its samples. `labels`: those of the
+/// same trace.
 ///
 /// # Errors
 /// See [`TextError`].
 pub fn import_written(
     input: impl BufRead,
-    texts: impl IntoIterator<Item = impl BufRead>,
+    texts: impl IntoIterator<Item = (impl BufRead, u64)>,
     labels: Labels,
     samples: u64,
 ) -> Result<WrittenTrace, TextError> {
@@ -134,7 +137,6 @@ pub fn import_written(
         labels: Some(labels),
         ..Import::default()
     };
-    let (mut more, mut others) = (0_u64, 0_u64);
     let take = |sample: &lines::Sample| {
         if let Some(header) = sample.header()
             && !header.is_time_zero()
@@ -144,28 +146,28 @@ pub fn import_written(
             } else if (import.trace.samples.len() as u64) < samples {
                 import.sample(&header, sample);
             } else {
-                more += 1;
+                return Err(TextError::NotWritten);
             }
         }
+        Ok(())
     };
     let mut left = vec![lines::each(input, take, |_| {})?];
-    for text in texts {
+    let mut is_complete = import.trace.samples.len() as u64 == samples;
+    for (text, samples) in texts {
+        let mut count = 0;
         let take = |sample: &lines::Sample| {
-            let known = sample
-                .header()
-                .and_then(|header| import.other(&header, sample));
-            others += u64::from(known.is_none());
+            count += 1;
+            let header = sample.header().filter(|_| count <= samples);
+            let known = header.and_then(|header| import.other(&header, sample));
+            known.ok_or(TextError::NotWritten)
         };
         left.push(lines::each(text, take, |_| {})?);
+        is_complete &= count == samples;
     }
     if import.left_out > 0 {
         return Err(TextError::TooManyStacks);
     }
-    let is_complete = import.trace.samples.len() as u64 == samples
-        && more == 0
-        && others == 0
-        && left.iter().all(|left| *left == Leftovers::default());
-    if !is_complete {
+    if !is_complete || left.iter().any(|left| *left != Leftovers::default()) {
         return Err(TextError::NotWritten);
     }
     if let Some(labels) = &import.labels {

@@ -45,17 +45,22 @@ enum Suffix {
 }
 
 impl Labels {
-    /// Adds the labels of folded stacks.
+    /// Adds the labels of the folded stacks of so many samples: each line is of one or more of them.
     ///
     /// # Errors
-    /// Reading fails.
-    pub fn read(&mut self, mut stacks: impl BufRead) -> Result<(), TextError> {
+    /// Reading fails, or there are more lines: a small archive may contain any number.
+    pub fn read(&mut self, mut stacks: impl BufRead, samples: u64) -> Result<(), TextError> {
         let mut line = Vec::new();
+        let mut lines = 0;
         loop {
             line.clear();
             let mut limited = stacks.by_ref().take(MAX_LINE_BYTES);
             if limited.read_until(b'\n', &mut line)? == 0 {
                 return Ok(());
+            }
+            lines += 1;
+            if lines > samples {
+                return Err(TextError::NotWritten);
             }
             let text = String::from_utf8_lossy(&line);
             let stack = text.rsplit_once(' ').map_or("", |(stack, _)| stack);
@@ -156,5 +161,18 @@ impl Labels {
     pub(super) fn process(&self, pid: Pid, text: &str) -> Option<&str> {
         let key = (pid, text.to_owned());
         self.processes.get(&key).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_lines_than_samples() {
+        let stacks = &b"p (1);f 2\np (1);g 1\n"[..];
+        assert!(Labels::default().read(stacks, 2).is_ok());
+        let error = Labels::default().read(stacks, 1);
+        assert!(matches!(error, Err(TextError::NotWritten)), "{error:?}");
     }
 }

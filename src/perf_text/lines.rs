@@ -81,14 +81,17 @@ impl Sample {
         OddLine::new(number, if self.is_recognized { line } else { &[] })
     }
 
-    fn hand_out(&mut self, take: &mut impl FnMut(&Self)) -> Result<(), TextError> {
+    fn hand_out(
+        &mut self,
+        take: &mut impl FnMut(&Self) -> Result<(), TextError>,
+    ) -> Result<(), TextError> {
         if !self.is_open() {
             return Ok(());
         }
         if self.is_bare && self.ends.is_empty() {
             return Err(TextError::Odd(self.odd(self.first_line, &self.header)));
         }
-        take(self);
+        take(self)?;
         self.is_recognized |= !self.ends.is_empty();
         self.header.clear();
         self.frames.clear();
@@ -113,10 +116,10 @@ pub struct Leftovers {
 /// Calls the functions with the samples of a text and with its comments (`# hostname : ...`).
 ///
 /// # Errors
-/// A line does not start a sample, but only a sample can be there. The input cannot be read.
+/// The function for samples fails. A line does not start a sample, but only a sample can be there. The input cannot be read.
 pub fn each(
     mut input: impl BufRead,
-    mut take: impl FnMut(&Sample),
+    mut take: impl FnMut(&Sample) -> Result<(), TextError>,
     mut comment: impl FnMut(&[u8]),
 ) -> Result<Leftovers, TextError> {
     let mut left = Leftovers::default();
@@ -272,6 +275,7 @@ mod tests {
         let take = |sample: &Sample| {
             let comm = String::from_utf8_lossy(sample.header().unwrap().comm).into_owned();
             seen.push((comm, sample.frames().count()));
+            Ok(())
         };
         let left = each(text.as_bytes(), take, |_| {}).unwrap();
         (seen, left)
@@ -312,7 +316,7 @@ mod tests {
     #[test]
     fn an_empty_line_before_the_frames_ends_no_sample() {
         let text = "a 1 1.0: e:\n\n\t1 f (m)\n\n\t2 g (m)\nb 2 1.0: e:\n\nc 3 1.0: e:\n\t3 h (m)\n";
-        let error = each(text.as_bytes(), |_| {}, |_| {}).unwrap_err();
+        let error = each(text.as_bytes(), |_| Ok(()), |_| {}).unwrap_err();
         assert!(error.to_string().starts_with("line 5 "), "{error}");
         let text = text.replace("\t2 g (m)\n", "");
         assert_eq!(
@@ -330,7 +334,7 @@ mod tests {
             ),
             Leftovers::default()
         );
-        assert!(each(&b"java 12\n\n\t1 f (m)\n"[..], |_| {}, |_| {}).is_err());
+        assert!(each(&b"java 12\n\n\t1 f (m)\n"[..], |_| Ok(()), |_| {}).is_err());
         assert!(expect("# x\njava 12", &[]).ends_within.is_some());
     }
 
@@ -350,12 +354,12 @@ mod tests {
         let odd = left.first_odd_frame.unwrap();
         assert_eq!((odd.number, &*odd.text), (5, "WEIRD_LINE"));
         assert_eq!(left.ends_within.unwrap().number, 10);
-        let error = each(&b"a 1 1.0: e:\n\nmain;f 12\n"[..], |_| {}, |_| {}).unwrap_err();
+        let error = each(&b"a 1 1.0: e:\n\nmain;f 12\n"[..], |_| Ok(()), |_| {}).unwrap_err();
         assert_eq!(
             error.to_string(),
             "line 3 begins no sample as `perf script` prints them: main;f 12 (what is read: `perf script -F comm,pid,tid,cpu,time,period,event,ip,sym,dso`)"
         );
-        let error = each(&b"main;f 12\nmain;g 13\n"[..], |_| {}, |_| {}).unwrap_err();
+        let error = each(&b"main;f 12\nmain;g 13\n"[..], |_| Ok(()), |_| {}).unwrap_err();
         assert!(error.to_string().starts_with("line 1 "), "{error}");
     }
 
@@ -376,7 +380,7 @@ mod tests {
                 format!("#\n{line}\n\nx\n"),
                 line.to_owned(),
             ] {
-                let shown = match each(text.as_bytes(), |_| {}, |_| {}) {
+                let shown = match each(text.as_bytes(), |_| Ok(()), |_| {}) {
                     Ok(left) => format!("{left:?}"),
                     Err(error) => format!("{error} {error:?}"),
                 };

@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(units(&[F, G, F, G, OTHER], None), (4, vec![2, 2]));
         assert_eq!(units(&[b" 0 x (m)", b" 0 x (m)"], None), (1, vec![1]));
         let mut labels = Labels::default();
-        labels.read(&b"p (1);f;f_[i] 1\n"[..]).unwrap();
+        labels.read(&b"p (1);f;f_[i] 1\n"[..], 1).unwrap();
         assert_eq!(units(&[F, F, F, F], Some(&labels)), (4, vec![2, 2]));
     }
 

@@ -44,19 +44,27 @@ pub(crate) fn read_written(
     summary: &Summary,
     cancel: CancelCheck<'_>,
 ) -> Result<WrittenTrace, WrittenError> {
+    let faults = summary.faults.as_ref().map_or(0, |faults| faults.samples);
+    let wakeups = summary.wakeups.as_ref();
+    let wakeups = wakeups.map_or(0, |wakeups| wakeups.samples);
     let mut labels = Labels::default();
-    for entry in [FOLDED, FAULTS, WAKEUPS] {
+    let stacks = [
+        (FOLDED, summary.samples),
+        (FAULTS, faults),
+        (WAKEUPS, wakeups),
+    ];
+    for (entry, samples) in stacks {
         if entry == FOLDED || archive.has(entry) {
             let (inner, _) = archive.folded(entry)?;
-            labels.read(buffered(CancellableReader { inner, cancel }))?;
+            labels.read(buffered(CancellableReader { inner, cancel }), samples)?;
         }
     }
     let text = |inner| buffered(CancellableReader { inner, cancel });
     let samples = archive.entry(PERF_TEXT, MAX_TEXT_BYTES)?;
     let mut texts = Vec::new();
-    for entry in [FAULTS_TEXT, WAKEUPS_TEXT] {
+    for (entry, samples) in [(FAULTS_TEXT, faults), (WAKEUPS_TEXT, wakeups)] {
         if archive.has(entry) {
-            texts.push(text(archive.entry(entry, MAX_TEXT_BYTES)?));
+            texts.push((text(archive.entry(entry, MAX_TEXT_BYTES)?), samples));
         }
     }
     let mut written = import_written(text(samples), texts, labels, summary.samples)?;

@@ -45,10 +45,10 @@ pub(super) fn each_sample(
     let mut zero = None;
     let each = |sample: &perf_text::Sample| {
         let Some(header) = sample.header() else {
-            return;
+            return Ok(());
         };
         let Some(time) = header.time else {
-            return;
+            return Ok(());
         };
         let zero = *zero.get_or_insert(time);
         let since = time.0.saturating_sub(zero.0);
@@ -61,6 +61,7 @@ pub(super) fn each_sample(
                 ns,
             });
         }
+        Ok(())
     };
     match perf_text::each(BufReader::new(text), each, |_| {}) {
         Ok(_leftovers) => Ok(()),
