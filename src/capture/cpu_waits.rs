@@ -5,18 +5,16 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::Target;
+use rustc_hash::FxHashSet;
+
 use super::thread_waits::ThreadWaits;
-use crate::machine::{self, CpuStatistics, Throttled, group_name};
+use crate::machine::{CpuStatistics, Throttled, group_name};
 use crate::trace::{CpuPressure, Pid};
 
 /// Pressure of the CPUs (Documentation/accounting/psi.rst).
 const PRESSURE: &str = "/proc/pressure/cpu";
 /// Maximum size of the files, in bytes.
 const MAX_BYTES: u64 = 1 << 16;
-/// Maximum number of processes whose groups are read, and of groups.
-const MAX_PIDS: usize = 4096;
-const MAX_GROUPS: usize = 1024;
 
 /// Counters at the start of a capture.
 #[derive(Debug)]
@@ -28,24 +26,14 @@ pub(super) struct CpuWaits {
 }
 
 impl CpuWaits {
-    /// Reads the counters of a target with these processes.
-    pub(super) fn start(target: &Target, processes: &[Pid]) -> Self {
-        let pids = match target {
-            Target::Pids(pids) => pids.clone(),
-            Target::SystemWide => machine::pids().unwrap_or_default(),
-            // It will be in the group of perfcollect.
-            Target::Command(_) => vec![Pid(std::process::id() as i32)],
-        };
-        let groups = pids.into_iter().take(MAX_PIDS).flat_map(machine::limits_of);
-        let mut known = BTreeMap::new();
-        for group in groups {
-            if known.len() < MAX_GROUPS && !known.contains_key(&group) {
-                let start = throttled(&group);
-                known.insert(group, start);
-            }
-        }
+    /// Reads the counters of groups with these statistics, and of the threads of processes.
+    pub(super) fn start(groups: FxHashSet<PathBuf>, processes: &[Pid]) -> Self {
+        let groups = groups.into_iter().map(|group| {
+            let start = throttled(&group);
+            (group, start)
+        });
         Self {
-            groups: known,
+            groups: groups.collect(),
             waiting_us: waiting(),
             threads: ThreadWaits::start(processes),
         }
@@ -110,6 +98,7 @@ fn waiting_us(pressure: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::{self, ControlGroup};
 
     #[test]
     fn parses_the_files_of_the_kernel() {
@@ -121,7 +110,8 @@ mod tests {
     #[test]
     fn waits_do_not_decrease() {
         let pids = vec![Pid(std::process::id() as i32)];
-        let waits = CpuWaits::start(&Target::Pids(pids.clone()), &pids);
+        let files = machine::limits_of(&ControlGroup::of(pids[0]));
+        let waits = CpuWaits::start(files.into_iter().collect(), &pids);
         let pressure = waits.end(&pids);
         assert!(pressure.waiting_ms >= 0.0 && pressure.throttled_ms >= 0.0);
     }

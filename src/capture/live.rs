@@ -18,6 +18,7 @@ use super::engine::Engine;
 use super::error::CaptureError;
 use super::event_sessions::{EventRequest, EventSessions};
 use super::finished::{End, StoppedCapture};
+use super::limit_groups::LimitGroups;
 use super::memory_use::MemoryUse;
 use super::off_cpu::OffCpu;
 use super::priority::Priority;
@@ -106,6 +107,9 @@ pub fn run(
 ) -> Result<StoppedCapture, CaptureError> {
     request.target.check()?;
     let mut notices = Vec::new();
+    // Nobody would read the ring buffers meanwhile.
+    let (limit_groups, limits_unread) = LimitGroups::find(&request.target, signals).into_parts();
+    notices.extend(limits_unread);
     let wakeups = request.wakeups.then(Wakeups::find);
     let wakeups = wakeups.and_then(|found| found.map_err(|why| notices.push(why)).ok());
     let mut sampling = request.sampling;
@@ -149,7 +153,7 @@ pub fn run(
     engine.start_events();
     let mut sample_rate = SampleRate::new(request.sampling.frequency_hz);
     let (started, start_unix_ns) = (perf::now(), unix_ns());
-    let mut waits = CpuWaits::start(&request.target, &engine.processes());
+    let mut waits = CpuWaits::start(limit_groups, &engine.processes());
     let mut memory = MemoryUse::start(&engine.processes());
     let clock = Instant::now();
     let mut disk = DiskWatch::new(request.disk, spool);

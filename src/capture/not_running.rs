@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::dotnet::diagnostics::DiagnosticPort;
-use crate::machine;
+use crate::machine::{self, ControlGroup};
 use crate::trace::{Notice, NoticeKind, Pid};
 
 /// Maximum number of processes listed in notices.
@@ -26,7 +26,7 @@ impl NotRunning {
     pub fn of(pid: Pid) -> Option<Self> {
         if machine::is_stopped(pid) {
             Some(Self::Stopped(pid))
-        } else if machine::is_frozen(pid) {
+        } else if machine::is_frozen(&ControlGroup::of(pid)) {
             Some(Self::Frozen(pid))
         } else {
             let port = DiagnosticPort::find(pid).ok()?;

@@ -29,6 +29,8 @@ pub struct ControlGroup {
 
 impl ControlGroup {
     /// Returns the control groups of a process. Skips those outside the control group namespace of perfcollect.
+    ///
+    /// The kernel takes longer the deeper they are nested, up to 20 ms.
     #[must_use]
     pub fn of(pid: Pid) -> Vec<Self> {
         let lines = read_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
@@ -54,10 +56,10 @@ impl ControlGroup {
     }
 }
 
-/// Returns whether a control group of a process is frozen, such as by `docker pause`.
+/// Returns whether one of the control groups of a process is frozen, such as by `docker pause`.
 #[must_use]
-pub fn is_frozen(pid: Pid) -> bool {
-    ControlGroup::of(pid).iter().any(|group| {
+pub fn is_frozen(groups: &[ControlGroup]) -> bool {
+    groups.iter().any(|group| {
         let freezers = FREEZERS.iter();
         let mut freezers = freezers.filter(|(controller, ..)| group.has_controller(controller));
         freezers.any(|(_, root, file, frozen)| {

@@ -272,6 +272,12 @@ pub fn file_owner(pid: Pid) -> Option<u32> {
     process::file_owner(pid.0)
 }
 
+/// Returns the user who started a process, whatever its rights.
+#[must_use]
+pub fn real_user(pid: Pid) -> Option<u32> {
+    process::real_user(pid.0)
+}
+
 /// Returns whether a signal or a debugger has stopped a process.
 #[must_use]
 pub fn is_stopped(pid: Pid) -> bool {
@@ -401,6 +407,7 @@ mod tests {
         assert!(!command_line(me).is_empty());
         assert!(!environment(me).unwrap().is_empty() && !thread_names(me).is_empty());
         assert_eq!(file_owner(me), Some(rustix::process::geteuid().as_raw()));
+        assert_eq!(real_user(me), Some(rustix::process::getuid().as_raw()));
         assert!(!is_stopped(me) && !has_other_clock(me));
         assert!(start_ticks(me).is_some_and(|ticks| ticks >= start_ticks(Pid(1)).unwrap()));
         assert_eq!(boot_id().len(), 36);

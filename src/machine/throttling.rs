@@ -6,12 +6,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::control_groups::{ControlGroup, read_string};
-use crate::trace::Pid;
 
 /// Hierarchies of control groups: version 2, and the CPU controller of version 1.
 const HIERARCHIES: [(&str, &str); 2] = [("", "/sys/fs/cgroup"), ("cpu", "/sys/fs/cgroup/cpu")];
 /// Maximum size of the files, in bytes.
 const MAX_BYTES: usize = 4096;
+/// Maximum number of groups around a process whose limits are read, from the root on. Kubernetes has six.
+const MAX_DEPTH: usize = 32;
 
 /// How long a control group was throttled, and in how many periods.
 ///
@@ -100,22 +101,23 @@ impl CpuStatistics {
     }
 }
 
-/// Returns the statistics (`cpu.stat`) of the control groups that may limit the CPU time of a process: its own and
-/// those around it, innermost first. Groups outside the control group namespace of perfcollect are not visible.
+/// Returns the statistics (`cpu.stat`) of the groups that may limit the CPU time of a process in these control groups:
+/// its own and those around it, innermost first. Groups outside the control group namespace of perfcollect are not
+/// visible, and groups nested very deep are left out.
 #[must_use]
-pub fn limits_of(pid: Pid) -> Vec<PathBuf> {
-    let groups = groups_of(pid).into_iter();
+pub fn limits_of(groups: &[ControlGroup]) -> Vec<PathBuf> {
+    let groups = directories_of(groups).into_iter();
     groups.map(|group| group.join("cpu.stat")).collect()
 }
 
-/// Returns the files that count for how long the threads of a process were throttled, and the lowest limit of its
-/// control groups. Several of the files may have counted the same time. Empty if no group that is visible has ever had
+/// Returns the files that count for how long the threads of a process in these control groups were throttled, and the
+/// lowest limit of the groups. Several of the files may have counted the same time. Empty if no group that is visible has ever had
 /// a limit.
 ///
 /// `cpu.stat.local` (Linux 6.6 or newer) counts the limits of all groups around it, each time once.
 #[must_use]
-pub fn throttling_of(pid: Pid) -> (Vec<PathBuf>, Option<CpuLimit>) {
-    let groups = groups_of(pid);
+pub fn throttling_of(groups: &[ControlGroup]) -> (Vec<PathBuf>, Option<CpuLimit>) {
+    let groups = directories_of(groups);
     let limits = groups.iter().filter_map(|group| CpuLimit::of(group));
     let lowest = limits.min_by(|a, b| a.cpus().total_cmp(&b.cpus()));
     let mut local = groups.iter().map(|group| group.join("cpu.stat.local"));
@@ -145,16 +147,16 @@ pub fn group_name(stat: &Path) -> String {
     }
 }
 
-/// Returns the directories of the control groups of a process, innermost first.
-fn groups_of(pid: Pid) -> Vec<PathBuf> {
-    let groups = ControlGroup::of(pid);
+/// Returns the directories of control groups and of those around them, innermost first.
+fn directories_of(groups: &[ControlGroup]) -> Vec<PathBuf> {
     let groups = groups.iter().filter_map(|group| {
         let mut hierarchies = HIERARCHIES.iter();
         let (_, root) = hierarchies.find(|(controller, _)| group.has_controller(controller))?;
         Some((root, &group.path))
     });
     let around = groups.flat_map(|(root, inside)| {
-        let around = inside.ancestors();
+        let depth = inside.ancestors().count();
+        let around = inside.ancestors().skip(depth.saturating_sub(MAX_DEPTH));
         around.map(move |group| Path::new(root).join(group))
     });
     around.collect()
@@ -169,6 +171,7 @@ fn value(stat: &str, key: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Pid;
 
     #[test]
     fn parses_the_files_of_the_kernel() {
@@ -222,12 +225,22 @@ mod tests {
     #[test]
     fn groups_of_a_process_end_at_the_root() {
         let me = Pid(std::process::id() as i32);
-        let limits = limits_of(me);
+        let limits = limits_of(&ControlGroup::of(me));
         let outermost = limits.last().map(|file| group_name(file));
         assert!(
             limits.is_empty() || outermost.as_deref() == Some("/"),
             "{limits:?}"
         );
-        assert_eq!(throttling_of(Pid(i32::MAX)), (Vec::new(), None));
+        let none = ControlGroup::of(Pid(i32::MAX));
+        assert_eq!(throttling_of(&none), (Vec::new(), None));
+    }
+
+    #[test]
+    fn groups_nested_very_deep_are_left_out() {
+        let line = format!("0::/user{}", "/a".repeat(1500));
+        let limits = limits_of(&[ControlGroup::parse(&line).unwrap()]);
+        assert_eq!(limits.len(), MAX_DEPTH);
+        let inner = format!("/sys/fs/cgroup/user{}/cpu.stat", "/a".repeat(MAX_DEPTH - 2));
+        assert_eq!(limits[0], Path::new(&inner));
     }
 }

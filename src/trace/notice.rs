@@ -79,6 +79,8 @@ pub enum NoticeKind {
     OutsidePidNamespace,
     /// It is not known, or not well known, where threads wait. Count: threads.
     NoThreadTime,
+    /// It is not known whether CPU limits throttled processes. Count: processes.
+    CpuLimitsUnread,
     /// CPUs went offline or came online. Count: changes.
     CpuHotplug,
     /// Threads of the target are not sampled. Count: threads.

@@ -19,5 +19,5 @@ pub use reader::Reader;
 pub use root::{Root, executable};
 pub use status::{
     cpu_ticks, environment_addresses, file_owner, has_other_clock, mount_namespace, namespace_pid,
-    start_ticks, thread_start_ticks,
+    real_user, start_ticks, thread_start_ticks,
 };

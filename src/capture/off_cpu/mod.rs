@@ -74,6 +74,7 @@ impl OffCpu {
             unwinding_ns: AtomicU64::new(0),
             omitted: AtomicUsize::new(0),
             without_files: AtomicUsize::new(0),
+            without_groups: AtomicUsize::new(0),
             unreadable: AtomicUsize::new(0),
             rounds: AtomicU32::new(0),
         });
@@ -174,6 +175,15 @@ impl OffCpu {
             );
             notice(what, MORE_DESCRIPTORS).counting(without_files)
         });
+        let without_groups = read(&self.shared.without_groups);
+        let without_groups = (without_groups > 0).then(|| {
+            let what = format!(
+                "{without_groups} processes have control groups that are nested too deep: whether a CPU limit or a freezer \
+                 stopped their threads is unknown"
+            );
+            let notice = Notice::new(NoticeKind::CpuLimitsUnread, what, "");
+            notice.counting(without_groups)
+        });
         let incomplete = self.is_incomplete.then(|| {
             let what = format!(
                 "where threads wait was not read until the end: that took more than {} s",
@@ -190,9 +200,16 @@ impl OffCpu {
             );
             notice(what, "capture for longer, with a larger -budget, or fewer processes: -pid PID")
         });
-        [unreadable, omitted, without_files, incomplete, rare]
-            .into_iter()
-            .flatten()
-            .collect()
+        [
+            unreadable,
+            omitted,
+            without_files,
+            without_groups,
+            incomplete,
+            rare,
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::cpu_list;
-use crate::machine::{self, CpuLimit, CpuStatistics};
+use crate::machine::{self, ControlGroup, CpuLimit, CpuStatistics};
 use crate::perf;
-use crate::trace::{Nanos, Pid};
+use crate::trace::Nanos;
 
 /// Number of times that are kept of a control group: more than a period has looks.
 const MAX_TIMES: usize = 256;
@@ -68,8 +68,8 @@ impl Throttling {
     }
 
     /// Opens the statistics of the control groups of a process.
-    pub(super) fn limits_of(&mut self, pid: Pid) -> Limits {
-        let (files, lowest) = machine::throttling_of(pid);
+    pub(super) fn limits_of(&mut self, groups: &[ControlGroup]) -> Limits {
+        let (files, lowest) = machine::throttling_of(groups);
         let opened = files.into_iter().filter_map(|file| {
             if let Some((known, _)) = self.groups.get_key_value(&*file) {
                 return Some(Arc::clone(known));
@@ -239,6 +239,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Pid;
 
     fn throttled(history: &History, ns: u64, last: u64, before: u64) -> u64 {
         let (last, before) = (Nanos(last), Nanos(before));
@@ -333,7 +334,7 @@ mod tests {
     #[test]
     fn groups_are_closed_that_no_process_has() {
         let mut throttling = Throttling::new();
-        let limits = throttling.limits_of(Pid(std::process::id() as i32));
+        let limits = throttling.limits_of(&ControlGroup::of(Pid(std::process::id() as i32)));
         assert_eq!(throttling.groups.len(), limits.files.len());
         throttling.forget_unused();
         assert_eq!(throttling.groups.len(), limits.files.len());

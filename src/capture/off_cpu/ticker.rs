@@ -14,6 +14,7 @@ use super::burst::Burst;
 use super::throttling::{Limits, Throttling};
 use super::tick::{Found, Tick};
 use super::watched_thread::WatchedThread;
+use crate::capture::group_reader::GroupReader;
 use crate::capture::snapshot::{Process, Read};
 use crate::capture::usage::thread_cpu_time;
 use crate::machine::{self, NotBlocked, SchedulerState, ThreadCounters};
@@ -51,6 +52,8 @@ pub(super) struct Shared {
     pub(super) omitted: AtomicUsize,
     /// Largest number of threads whose files could not be opened because too many were open.
     pub(super) without_files: AtomicUsize,
+    /// Number of processes whose control groups take too long to read.
+    pub(super) without_groups: AtomicUsize,
     /// Threads whose system calls and stacks may not be read.
     pub(super) unreadable: AtomicUsize,
     /// Number of rounds before the end.
@@ -66,6 +69,9 @@ pub(super) struct Ticker {
     pub(super) processes: FxHashMap<Pid, WatchedProcess>,
     pub(super) threads: FxHashMap<Tid, WatchedThread>,
     pub(super) throttling: Throttling,
+    pub(super) groups: GroupReader,
+    /// Processes whose control groups are to be read.
+    pub(super) unread: Vec<Pid>,
     /// Threads of the kernel, and those that have ended before their process.
     pub(super) ignored: FxHashSet<Tid>,
     pub(super) started: Nanos,
@@ -86,27 +92,27 @@ pub(super) struct WatchedProcess {
     /// Whether a control group has frozen it.
     pub(super) is_frozen: bool,
     pub(super) limits: Limits,
-    /// User whose process it is.
+    /// User who started it.
     pub(super) owner: Option<u32>,
 }
 
 impl WatchedProcess {
-    /// Reads the memory map of a process, through one of its threads: the main thread may have ended.
-    pub(super) fn of(pid: Pid, tid: Tid, limits: Limits) -> Self {
+    /// Reads the memory map of a process of a user, through one of its threads: the main thread may have ended.
+    pub(super) fn of(pid: Pid, tid: Tid, owner: Option<u32>) -> Self {
         Self {
             process: Process::of_stacks(pid, Pid(tid.0)),
             next_map: Instant::now() + LIST_INTERVAL,
             is_stopped: machine::is_stopped(pid),
-            is_frozen: machine::is_frozen(pid),
-            limits,
-            owner: machine::file_owner(pid),
+            is_frozen: false,
+            limits: Limits::default(),
+            owner,
         }
     }
 
     /// Reads the memory map again.
     fn renew(&mut self, pid: Pid, tid: Tid) {
-        let limits = std::mem::take(&mut self.limits);
-        *self = Self::of(pid, tid, limits);
+        self.process = Process::of_stacks(pid, Pid(tid.0));
+        self.next_map = Instant::now() + LIST_INTERVAL;
     }
 }
 
@@ -120,6 +126,8 @@ impl Ticker {
             processes: FxHashMap::default(),
             threads: FxHashMap::default(),
             throttling: Throttling::new(),
+            groups: GroupReader::default(),
+            unread: Vec::new(),
             ignored: FxHashSet::default(),
             started: perf::now(),
             next_list: Instant::now(),

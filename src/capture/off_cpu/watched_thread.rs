@@ -17,6 +17,8 @@ use crate::trace::{Nanos, Pid, Tid, lacks_descriptors};
 const MAX_BYTES: usize = 512;
 /// The part of the descriptors that threads may take is one of so many: others are for files with code.
 const FILES_SHARE: u64 = 2;
+/// Files that are open for a thread.
+const FILES: u64 = 2;
 /// Least time without a CPU for which it matters why, in nanoseconds.
 const MIN_WAITED_NS: u64 = 100_000;
 
@@ -151,12 +153,22 @@ impl WatchedThread {
     }
 }
 
+/// Returns the number of descriptors that threads may take.
+fn max_descriptors() -> u64 {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.unwrap_or(u64::MAX) / FILES_SHARE
+}
+
+/// Returns the number of threads whose files can be open at the same time.
+pub(super) fn max_open() -> usize {
+    usize::try_from(max_descriptors() / FILES).unwrap_or(usize::MAX)
+}
+
 /// Opens a file of a thread.
 fn open(path: &str) -> Result<File, NotWatched> {
     let file = File::open(path).map_err(|error| NotWatched::of(&error))?;
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     // The kernel assigns the lowest free number.
-    match file.as_raw_fd() as u64 >= limit / FILES_SHARE {
+    match file.as_raw_fd() as u64 >= max_descriptors() {
         true => Err(NotWatched::TooManyFiles),
         false => Ok(file),
     }

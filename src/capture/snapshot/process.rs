@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 use super::{Activity, SnapshotThread};
 use crate::dotnet::{Monitor, PrivateMemory};
 use crate::machine::{
-    self, Blocked, Descriptors, NotBlocked, Resource, SchedulerState, new_namespace_threads,
-    time_slices,
+    self, Blocked, ControlGroup, Descriptors, NotBlocked, Resource, SchedulerState,
+    new_namespace_threads, time_slices,
 };
 use crate::trace::{Blocked as InKernel, BlockedOn, Pid, Tid};
 
@@ -81,7 +81,7 @@ impl Process {
         let threads = new_namespace_threads(pid, &FxHashMap::default());
         Self {
             is_dotnet,
-            is_frozen: machine::is_frozen(pid),
+            is_frozen: machine::is_frozen(&ControlGroup::of(pid)),
             namespace_tids: threads.iter().map(|&(id, tid)| (tid, id)).collect(),
             threads: threads.into_iter().collect(),
             ..Self::of_stacks(pid, reader)

@@ -72,9 +72,22 @@ pub fn namespace_pid(pid: i32) -> Option<i32> {
 /// The files of a process in /proc may belong to root instead: those of one that cannot be dumped.
 #[must_use]
 pub fn file_owner(pid: i32) -> Option<u32> {
+    user(pid, 3)
+}
+
+/// Returns the user who started a process (the real user id), or `None` if it has ended.
+///
+/// A program with the set-user-ID bit, such as `su`, has the rights of another user.
+#[must_use]
+pub fn real_user(pid: i32) -> Option<u32> {
+    user(pid, 0)
+}
+
+/// Returns the real, effective, saved or file system user id of a process.
+fn user(pid: i32, kind: usize) -> Option<u32> {
     field(pid, "Uid:")?
         .split_ascii_whitespace()
-        .nth(3)?
+        .nth(kind)?
         .parse()
         .ok()
 }
