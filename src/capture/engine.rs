@@ -29,7 +29,7 @@ use super::weight::Weight;
 use crate::dotnet::{RuntimeSessionError, StreamSize, maps_runtime, tells_of_runtime};
 use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, CpuMode, Occurrence, Record, SampleRecord};
-use crate::trace::spool::{KsymbolRow, SpoolEnd};
+use crate::trace::spool::{KsymbolRow, SpoolEnd, SpoolRow};
 use crate::trace::{
     Blocked, Callers, CodeAddress, Cpu, Header, Losses, MORE_DESCRIPTORS, Nanos, Notice,
     NoticeKind, Pid, ProcessId, Recorder, RowSource, Sample, StackId, ThreadId, Tid, Truncation,
@@ -710,6 +710,13 @@ impl<'a, W: Write> Engine<'a, W> {
                 self.filter.pids().into_iter().flatten(),
             ))
             .collect()
+    }
+
+    /// Adds the results of the capture, so that `recover` has them if the trace cannot be written.
+    pub(super) fn put_results(&mut self, results: &Header) {
+        if let Some(row) = SpoolRow::results(results) {
+            self.recorder.put(&row);
+        }
     }
 
     /// Ends the spool. Returns its end and the sources of symbols.

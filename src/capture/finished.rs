@@ -107,6 +107,14 @@ impl Capture {
             events: EventStreams::default(),
         }
     }
+
+    /// Returns whether there is anything but CPU samples, events and what threads waited for.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        let block_io = self.info.block_io.as_ref();
+        let has_io = block_io.is_some_and(|block_io| !block_io.rows.is_empty());
+        has_io || !self.raw_trace.faults.is_empty() || !self.raw_trace.wakeups.is_empty()
+    }
 }
 
 /// A capture that has stopped. Its samples are in its spool.

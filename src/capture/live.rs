@@ -316,8 +316,15 @@ pub fn run(
         memory,
         counters,
         block_io,
+        end: end.to_string(),
         ..header.info
     };
+    let results = Header {
+        info,
+        notices: notices.clone(),
+        ..header
+    };
+    engine.put_results(&results);
     let (spooled, machine) = engine.finish(ended);
     let status = command.as_mut().and_then(|command| match &end {
         // Ctrl-C in a terminal goes to the command too, which may take a moment to end.
@@ -338,7 +345,7 @@ pub fn run(
     Ok(StoppedCapture {
         spooled,
         machine,
-        info,
+        info: results.info,
         granted,
         end,
         notices,

@@ -28,7 +28,10 @@ pub fn recover(spool: impl Read, samples: Samples) -> Result<Capture, SpoolError
     Ok(Capture {
         info: CaptureInfo {
             end_ns: raw_trace.end.0,
-            end: End::Died.to_string(),
+            end: match &*header.info.end {
+                "" => End::Died.to_string(),
+                end => end.to_owned(),
+            },
             ..header.info.clone()
         },
         kernel_mismatch: (!same_boot).then(|| "the system was rebooted since".into()),

@@ -165,9 +165,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         let has_events = providers.iter().any(|name| capture.events.has_any_of(name));
         let raw_trace = &capture.raw_trace;
         let has_waits = snapshot.is_some() || !raw_trace.blocked.is_empty();
-        let block_io = capture.info.block_io.as_ref();
-        let has_io = block_io.is_some_and(|block_io| !block_io.rows.is_empty());
-        let has_others = has_io || !raw_trace.faults.is_empty() || !raw_trace.wakeups.is_empty();
+        let has_others = capture.has_others();
         if !has_events && !has_waits && !has_others {
             let _ = working.remove();
             return Err(match request.samples {

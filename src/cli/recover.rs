@@ -60,13 +60,8 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         sandbox::enter(&[name, output], &[]);
     }
     let raw_trace = &capture.raw_trace;
-    let lists = [
-        &raw_trace.samples,
-        &raw_trace.blocked,
-        &raw_trace.faults,
-        &raw_trace.wakeups,
-    ];
-    if lists.iter().all(|samples| samples.is_empty()) && capture.events.is_empty() {
+    let has_samples = !raw_trace.samples.is_empty() || !raw_trace.blocked.is_empty();
+    if !has_samples && !capture.has_others() && capture.events.is_empty() {
         return Err(RecoverError::NoSamples { path: path() });
     }
     reporter.say(&format!(

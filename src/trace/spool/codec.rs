@@ -17,8 +17,8 @@ use crate::trace::{
 const MAX_STRING_BYTES: usize = 8 << 10;
 /// Maximum length of a build id; real build ids have at most 20 bytes.
 const MAX_BUILD_ID_BYTES: usize = 64;
-/// Maximum length of the header.
-const MAX_HEADER_BYTES: usize = 128 << 10;
+/// Maximum length of the header, without and with results.
+pub(super) const MAX_HEADER_BYTES: usize = 128 << 10;
 /// Maximum number of CPUs with separate losses.
 const MAX_CPUS: usize = 2048;
 /// Maximum number of frames and of stack nodes. The last id is that of the empty stack.
@@ -160,6 +160,10 @@ impl Codec {
                 put(out, (self.frames.end - code.frame.0).into());
             }
             SpoolRow::Forget => out.push(16),
+            SpoolRow::Results(json) => {
+                out.push(20);
+                put_string(out, json, MAX_HEADER_BYTES);
+            }
             SpoolRow::Outsider { pid, name } => {
                 out.push(19);
                 put(out, u64::from(pid.0 as u32));
@@ -305,6 +309,7 @@ impl Codec {
                 })
             }
             16 => SpoolRow::Forget,
+            20 => SpoolRow::Results(input.string(MAX_HEADER_BYTES)?.into()),
             19 => SpoolRow::Outsider {
                 pid: Pid(input.id()?),
                 name: input.string(MAX_STRING_BYTES)?,

@@ -36,6 +36,7 @@
 //!     16 forget       no later row refers to a frame or node before this one
 //!     18 process end  process, time
 //!     19 outsider     pid, name: a process that is not one of the target
+//!     20 results      JSON of [`Header`] with what is known at the end only: it replaces that of row 1
 //!   0x80 sample       flags 1 thread, 2 CPU, 4 weight, 8 stack: the fields that differ from the
 //!                     sample before; time - time of the sample before (signed), these fields
 //!   0x40 blocked      the same of the time for which a thread waited, with the end as its time,
@@ -44,7 +45,7 @@
 //!   0xc0 wake-ups     the same of a sample of wake-ups: the thread that was woken, the stack of what woke it
 //! ```
 //!
-//! Version PCS7 has no rows of wake-ups and outsiders, and no frames of wakers; PCS6 also no rows of faults; PCS5 also no blocked rows and frames, and its crc does not cover the version; PCS4
+//! Version PCS7 has no rows of wake-ups, outsiders and results, and no frames of wakers; PCS6 also no rows of faults; PCS5 also no blocked rows and frames, and its crc does not cover the version; PCS4
 //! also no row 18, PCS3 also no row 17, PCS2 also no row 16. The reader accepts all.
 //!
 //! Files, processes, threads, frames and nodes have ids in the order of their rows. Each row

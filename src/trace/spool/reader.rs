@@ -47,7 +47,7 @@ pub enum Ending {
 
 /// A capture as read from its spool, not yet symbolized.
 pub struct RawTrace {
-    /// Header of the spool.
+    /// Header of the spool, with the results of the capture if it ended properly.
     pub header: Header,
     /// Code addresses; [`crate::trace::FrameId`] is the index. A method of several processes has the
     /// address of the first one.
@@ -181,8 +181,11 @@ fn read_header<'a>(
     let SpoolRow::Header(json) = codec.decode(&mut input)? else {
         return Err(RowError::Header.into());
     };
-    let header = serde_json::from_slice(&json).map_err(|_| RowError::Header)?;
-    Ok((header, input))
+    Ok((header(&json)?, input))
+}
+
+fn header(json: &[u8]) -> Result<Header, RowError> {
+    serde_json::from_slice(json).map_err(|_| RowError::Header)
 }
 
 struct Reader {
@@ -228,6 +231,7 @@ impl Reader {
         } = &mut self.trace;
         match row {
             SpoolRow::Header(_) => return Err(RowError::Header),
+            SpoolRow::Results(json) => self.trace.header = header(&json)?,
             SpoolRow::File(file) => files.push(FileRow {
                 path: file.path.into_owned().into(),
                 build_id: file.build_id.into_owned().into(),

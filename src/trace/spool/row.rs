@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
+use super::codec::MAX_HEADER_BYTES;
+use super::header::Header;
 use crate::trace::{
     CodeAddress, Doubts, FrameId, Losses, Nanos, Pid, ProcessId, Sample, StackId, ThreadId, Tid,
 };
@@ -164,8 +166,28 @@ pub enum SpoolRow<'a> {
     /// A sample of wake-ups: its thread was woken, its stack is that of the thread that woke it, and its weight
     /// is the number of wake-ups.
     Wakeups(Sample),
+    /// The [`Header`] with the results of the capture.
+    Results(Cow<'a, [u8]>),
     /// No later row refers to a frame or stack node before this row.
     Forget,
+}
+
+impl SpoolRow<'static> {
+    /// Returns the row with the results of a capture. If they are too large it lacks the notices; returns `None` if they
+    /// still are.
+    #[must_use]
+    pub fn results(header: &Header) -> Option<Self> {
+        let brief = || Header {
+            notices: Vec::new(),
+            ..header.clone()
+        };
+        let json = |header: &Header| {
+            let json = serde_json::to_vec(header).ok()?;
+            (json.len() <= MAX_HEADER_BYTES).then_some(json)
+        };
+        let json = json(header).or_else(|| json(&brief()))?;
+        Some(Self::Results(json.into()))
+    }
 }
 
 /// Error in a row.

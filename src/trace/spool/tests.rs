@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::codec::Codec;
 use super::*;
 use crate::trace::{
-    CodeAddress, Cpu, FrameId, Losses, MAX_WEIGHT_NS, ModuleId, Nanos, Pid, ProcessId, Recorder,
-    RowSource, Sample, StackId, ThreadId, Tid, Truncation, Waker,
+    BlockIo, CodeAddress, Cpu, FrameId, Losses, MAX_WEIGHT_NS, ModuleId, Nanos, Notice, NoticeKind,
+    Pid, ProcessId, Recorder, RowSource, Sample, StackId, ThreadId, Tid, Truncation, Waker,
 };
 
 struct Files;
@@ -402,6 +402,32 @@ fn rejects_references_to_what_was_forgotten() {
         let ending = read(parent, frame).ending;
         assert!(matches!(ending, Ending::Damaged { .. }), "{ending:?}");
     }
+}
+
+#[test]
+fn results_replace_the_header() {
+    let mut results = Header::default();
+    results.info.end = "signal".into();
+    results.info.block_io = Some(BlockIo {
+        incomplete: 7,
+        ..BlockIo::default()
+    });
+    results.notices = vec![Notice::new(NoticeKind::RecordsLost, "lost", "")];
+    let read = |results: &Header| {
+        let mut file = Vec::new();
+        let mut writer = SpoolWriter::new(&mut file, &Header::default());
+        writer.put(&SpoolRow::results(results).unwrap());
+        let _ = writer.finish(Nanos(5), &Losses::default());
+        RawTrace::read(&file[..]).unwrap()
+    };
+    let trace = read(&results);
+    assert_eq!((&trace.header, trace.end), (&results, Nanos(5)));
+    // What does not fit a row is left out.
+    let notice = results.notices[0].clone();
+    results.notices = vec![notice; 10_000];
+    let trace = read(&results);
+    assert_eq!(trace.header.info, results.info);
+    assert!(trace.header.notices.is_empty() && trace.ending == Ending::Complete);
 }
 
 #[test]
