@@ -314,6 +314,37 @@ fn reports_running_and_leftover_spools() {
     );
 }
 
+/// Anyone who may write into the directory can take a name of the trace meanwhile.
+#[test]
+fn recovers_the_results_of_a_capture_whose_files_could_not_be_written() {
+    need_capture!();
+    let busy = need!(Workload::busy());
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let pid = busy.pid().to_string();
+    let mut command = Command::new(perfcollect());
+    command
+        .args(["collect", "x", "-system", "-pid", &pid])
+        .current_dir(directory);
+    let capture = start_capture(&mut command);
+    wait_for_cpu_time(busy.pid(), Duration::from_millis(100));
+    fs::write(directory.join("x.nettrace"), "other").unwrap();
+    capture.signal(Signal::INT);
+    let ended = finish(capture, LIMIT);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(
+        ended.stderr.contains("perfcollect recover x"),
+        "{}",
+        ended.stderr
+    );
+    let arguments = ["recover", "x", "-o", "y", "-quiet"];
+    run_perfcollect(arguments, directory, LIMIT).expect_success();
+    let info = summary(directory, "y").info;
+    assert_eq!(info.end, "signal");
+    assert!(info.counters.is_some() && info.cpu_pressure.is_some());
+    assert_eq!(info.memory[0].pid, busy.pid() as i32);
+}
+
 #[test]
 #[ignore = "slow"]
 fn full_disk_ends_the_capture_without_data_loss() {

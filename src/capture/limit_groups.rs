@@ -8,6 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::group_reader::GroupReader;
 use super::signals::Signals;
 use super::target::Target;
+use super::usage::thread_cpu_time;
 use crate::machine;
 use crate::trace::{Notice, NoticeKind, Pid};
 
@@ -17,8 +18,9 @@ const MAX_PIDS: usize = 4096;
 const MAX_GROUPS: usize = 1024;
 const MAX_OF_USERS: usize = MAX_GROUPS / 4 * 3;
 const MAX_OF_USER: usize = MAX_GROUPS / 2;
-/// Longest time of the search.
-const MAX_TIME: Duration = Duration::from_millis(100);
+/// Longest CPU time of the search, and longest time if others have the CPUs.
+const MAX_CPU_TIME: Duration = Duration::from_millis(100);
+const MAX_TIME: Duration = Duration::from_secs(1);
 
 /// The statistics of the groups that may limit the CPU time of the target.
 #[derive(Debug, Default)]
@@ -31,7 +33,8 @@ pub(super) struct LimitGroups {
 }
 
 impl LimitGroups {
-    /// Finds the groups of a target, until a signal ends the capture. This may take as long as a hundred milliseconds.
+    /// Finds the groups of a target, until a signal ends the capture. This may take a tenth of a second, and longer if others
+    /// have the CPUs.
     pub(super) fn find(target: &Target, signals: &Signals) -> Self {
         let pids = match target {
             Target::Pids(pids) => pids.clone(),
@@ -39,8 +42,8 @@ impl LimitGroups {
             // It will be in the group of perfcollect.
             Target::Command(_) => vec![Pid(std::process::id() as i32)],
         };
-        let end = Instant::now() + MAX_TIME;
-        let is_over = || Instant::now() >= end || signals.pending();
+        let (end, cpu_end) = (Instant::now() + MAX_TIME, thread_cpu_time() + MAX_CPU_TIME);
+        let is_over = || thread_cpu_time() >= cpu_end || Instant::now() >= end || signals.pending();
         let mut reader = GroupReader::default();
         let mut found = Self::default();
         let read = pids.iter().take(MAX_PIDS).take_while(|_| !is_over());
