@@ -155,6 +155,36 @@ fn refuses_capture_in_a_container_without_capabilities() {
 }
 
 #[test]
+fn refuses_a_proc_that_shows_other_processes() {
+    need_capture!();
+    for tool in ["setpriv", "unshare"] {
+        need_command!(tool);
+    }
+    let sandbox = Sandbox::new();
+    let me = std::process::id().to_string();
+    let own_ids = ["unshare", "--pid", "--fork"];
+    for arguments in [&["x", "-pid", &me][..], &["x", "-collectsec", "1"]] {
+        let output = sandbox.refused(&own_ids, arguments);
+        expect_words(&output, &["/proc", "another pid namespace", "--pid=host"]);
+    }
+    // In a separate pid namespace: before Linux 5.8 the option is one of the namespace.
+    let script = "mount -t proc -o hidepid=2 proc /proc && { sleep 600 & } && exec setpriv --reuid=65534 \
+        --regid=65534 --clear-groups \"$@\" -pid $!";
+    let hidden = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+    ];
+    let hidden = [&hidden[..], &[script, "sh"]].concat();
+    let output = sandbox.refused(&hidden, &["x"]);
+    expect_words(&output, &["hidepid", "CAP_SYS_PTRACE"]);
+}
+
+#[test]
 fn refuses_pid_without_process() {
     need_capture!();
     let sandbox = Sandbox::new();

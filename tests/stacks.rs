@@ -576,8 +576,30 @@ fn what_cannot_be_read_is_an_error() {
     sleep(Duration::from_millis(100));
     let program = directory.path().join("perfcollect");
     let mut as_nobody = Command::new(AS_NOBODY[0]);
-    let as_nobody = as_nobody.args(&AS_NOBODY[1..]).arg(program);
+    let as_nobody = as_nobody.args(&AS_NOBODY[1..]).arg(&program);
     let as_nobody = as_nobody.args(["stacks", "-p", &pid]);
     let denied = run(as_nobody, LIMIT).expect_status(1);
     assert!(denied.stderr.contains("CAP_SYS_PTRACE"), "{denied:?}");
+    // With that capability, the files of another user are still not readable.
+    need_capture!();
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-dac_override,-dac_read_search"]);
+    command.arg(&program);
+    command.args(["collect", "x", "-for", "hang", "-collectsec", "1", "-pid"]);
+    let of_nobody = start(
+        Command::new(AS_NOBODY[0])
+            .args(&AS_NOBODY[1..])
+            .args(["sleep", "600"]),
+    );
+    let pid = of_nobody.pid().to_string();
+    let finished = run(command.arg(pid).current_dir(directory.path()), LIMIT).expect_trace();
+    let words: Vec<_> = finished.stdout.split_whitespace().collect();
+    let printed = words.join(" ");
+    for text in [
+        "nothing found for hang: what the threads waited for could not be read",
+        "what the threads waited for at the end is missing: Permission denied",
+        "CAP_DAC_READ_SEARCH",
+    ] {
+        assert!(printed.contains(text), "{printed}");
+    }
 }

@@ -28,6 +28,18 @@ pub enum TargetError {
     /// No such process.
     #[error("process {0} does not exist; `ps -e` lists the running ones")]
     NoProcess(Pid),
+    /// The process is not in /proc, which is mounted with `hidepid`.
+    #[error(
+        "process {0} runs, but /proc does not show it (hidepid); run perfcollect as its user, as root, or with \
+         CAP_SYS_PTRACE"
+    )]
+    Hidden(Pid),
+    /// Ids in /proc are not those that the kernel reports to perfcollect.
+    #[error(
+        "/proc is that of another pid namespace than perfcollect runs in; run perfcollect in that one \
+         (docker: --pid=host), or mount its own: `mount -t proc proc /proc`"
+    )]
+    ForeignProc,
     /// The id is that of a thread.
     #[error("{thread} is a thread of process {process}; use -pid {process}")]
     Thread {
@@ -39,16 +51,20 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// Checks that the target exists.
+    /// Checks that the target exists, and that /proc has its ids.
     ///
     /// # Errors
-    /// Returns an error if an id is not that of a running process.
+    /// Returns an error if an id is not that of a running process, or means another one in /proc.
     pub fn check(&self) -> Result<(), TargetError> {
+        if machine::has_foreign_proc() {
+            return Err(TargetError::ForeignProc);
+        }
         let Self::Pids(pids) = self else {
             return Ok(());
         };
         for &pid in pids {
             match machine::thread_group(pid) {
+                None if machine::is_hidden(pid) => return Err(TargetError::Hidden(pid)),
                 None => return Err(TargetError::NoProcess(pid)),
                 Some(process) if process != pid => {
                     return Err(TargetError::Thread {

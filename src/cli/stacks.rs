@@ -18,7 +18,7 @@ use crate::machine::drop_capabilities;
 use crate::output::file::FileOwner;
 use crate::output::sanitize::json_text;
 use crate::symbolize::{self, Cancelled};
-use crate::trace::{Notice, NoticeKind, Pid};
+use crate::trace::{Notice, NoticeKind, Pid, RIGHTS_TO_READ_THREADS};
 use crate::view::{StackText, print_stacks};
 use crate::waits::StackReport;
 
@@ -82,12 +82,8 @@ pub(super) enum StacksError {
     Named(#[from] NamedError),
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    #[error("cannot read the threads of {pid}: {why}; {remedy}")]
-    Denied {
-        pid: Pid,
-        why: String,
-        remedy: &'static str,
-    },
+    #[error("cannot read the threads of {pid}: {why}; {RIGHTS_TO_READ_THREADS}")]
+    Denied { pid: Pid, why: String },
     #[error("stopped")]
     Stopped,
     #[error("cannot write: {0}")]
@@ -179,12 +175,5 @@ fn denied(threads: &[SnapshotThread]) -> Option<StacksError> {
     Some(StacksError::Denied {
         pid,
         why: why.clone(),
-        remedy: match rustix::process::geteuid().is_root() {
-            true => {
-                "it takes CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH for processes of other users, and a user namespace that \
-                 contains the process: run perfcollect on the host"
-            }
-            false => "run perfcollect as root, or with the capability CAP_SYS_PTRACE",
-        },
     })
 }

@@ -216,8 +216,15 @@ pub(super) fn no_runtime() -> String {
 
 fn running(scene: &Scene<'_>) -> String {
     let Some(blocked) = &scene.summary.blocked else {
-        return "what threads wait for is read at the end of a capture with -pid, -n or a command"
-            .to_owned();
+        let mut notices = scene.summary.quality.notices.iter();
+        let is_refused = notices.any(|notice| notice.kind == NoticeKind::NoThreadTime);
+        let why = match is_refused {
+            true => "what the threads waited for could not be read, see the notices",
+            false => {
+                "what threads wait for is read at the end of a capture with -pid, -n or a command"
+            }
+        };
+        return why.to_owned();
     };
     let running = blocked.processes.iter().map(|row| row.running);
     let running = running.fold(0, u64::saturating_add);

@@ -106,10 +106,7 @@ pub fn is_running(pid: Pid) -> bool {
         Ok(status) => status,
         // A signal needs no descriptor. It cannot tell a zombie.
         Err(ProcError::Read { source, .. }) if lacks_descriptors(&source) => {
-            let process = OsPid::from_raw(pid.0);
-            return process.is_some_and(|process| {
-                rustix::process::test_kill_process(process) != Err(Errno::SRCH)
-            });
+            return takes_signals(pid);
         }
         Err(_) => return false,
     };
@@ -117,6 +114,26 @@ pub fn is_running(pid: Pid) -> bool {
     let threads = field(&status, "Threads").and_then(|count| count.parse().ok());
     let has_others = threads.is_some_and(|count: u32| count > 1);
     field(&status, "Tgid") == Some(&pid.to_string()) && (!is_dead || has_others)
+}
+
+fn takes_signals(pid: Pid) -> bool {
+    let process = OsPid::from_raw(pid.0);
+    process.is_some_and(|process| rustix::process::test_kill_process(process) != Err(Errno::SRCH))
+}
+
+/// Returns whether a process is not in /proc although it runs: that is mounted with `hidepid`.
+#[must_use]
+pub fn is_hidden(pid: Pid) -> bool {
+    !exists(pid) && takes_signals(pid)
+}
+
+/// Returns whether /proc is that of another pid namespace: ids in it mean other processes than they do in system
+/// calls and in records of the kernel.
+#[must_use]
+pub fn has_foreign_proc() -> bool {
+    let shown = std::fs::read_link("/proc/self").ok();
+    let shown = shown.and_then(|shown| shown.to_str()?.parse::<u32>().ok());
+    shown.is_some_and(|shown| shown != std::process::id())
 }
 
 /// Returns the name of a thread, without the newline that /proc adds.

@@ -12,8 +12,9 @@ pub enum OpenEventError {
     /// The user lacks privileges.
     #[error(
         "cannot sample {what}: not permitted (perf_event_open: {errno}; kernel.perf_event_paranoid \
-         is {paranoid}); run as root (sudo), or with the capability CAP_PERFMON; in a container: \
-         --privileged, or --cap-add PERFMON with a seccomp profile that allows perf_event_open"
+         is {paranoid}); run as root (sudo), or with the capability CAP_PERFMON; in a container, \
+         which must not be a rootless one: --privileged, or --cap-add PERFMON with a seccomp profile that allows \
+         perf_event_open"
     )]
     NotPermitted {
         /// The whole system or a process.

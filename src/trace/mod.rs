@@ -43,7 +43,7 @@ pub use events::{
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub(crate) use methods::CodeKey;
 pub use methods::{Method, Methods};
-pub(crate) use notice::{MORE_DESCRIPTORS, lacks_descriptors};
+pub(crate) use notice::{MORE_DESCRIPTORS, RIGHTS_TO_READ_THREADS, lacks_descriptors};
 pub use notice::{Notice, NoticeKind};
 pub use process_memory::ProcessMemory;
 pub use process_notices::process_notices;

@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 /// Remedy if a file cannot be opened for lack of descriptors.
 pub(crate) const MORE_DESCRIPTORS: &str = "raise the limit of open files (ulimit -n)";
 
+/// Remedy if the threads of a process cannot be read.
+pub(crate) const RIGHTS_TO_READ_THREADS: &str = "run perfcollect as the user of the process, or as root on the host; in a container it takes CAP_SYS_PTRACE \
+     and, for other users, CAP_DAC_READ_SEARCH";
+
 /// Returns whether a file could not be opened for lack of descriptors.
 pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use super::usage;
 use crate::machine::ThreadCounters;
-use crate::trace::{MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid};
+use crate::trace::{MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid, RIGHTS_TO_READ_THREADS};
 use ticker::{Shared, Ticker};
 
 /// Ticks that wait to be unwound. A tick with its stack has 16 KiB.
@@ -162,7 +162,7 @@ impl OffCpu {
         let unreadable = (unreadable > 0).then(|| {
             let what =
                 format!("{unreadable} threads may not be read: it is unknown where they wait");
-            notice(what, "run perfcollect as root or with CAP_SYS_PTRACE").counting(unreadable)
+            notice(what, RIGHTS_TO_READ_THREADS).counting(unreadable)
         });
         let omitted = (omitted > 0).then(|| {
             let what = format!("{omitted} threads were too many to see where they wait");

@@ -11,7 +11,7 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 use super::{Activity, Depth, Snapshot, read};
 use crate::capture::Signals;
 use crate::machine::reset_thread_priority;
-use crate::trace::{Notice, NoticeKind, Pid};
+use crate::trace::{Notice, NoticeKind, Pid, RIGHTS_TO_READ_THREADS};
 
 /// Time after which no more threads are read.
 const MAX_TIME: Duration = Duration::from_secs(2);
@@ -35,7 +35,10 @@ pub(in crate::capture) fn at_end(
                 false => (None, unreadable.or(notice)),
             }
         }
-        Err(why) => (None, Some(not_read(&why))),
+        Err(why) => (
+            None,
+            Some(not_read(&why, "`perfcollect stacks -p PID` reads it now")),
+        ),
     }
 }
 
@@ -91,13 +94,12 @@ fn unreadable(snapshot: &Snapshot) -> Option<Notice> {
         .threads
         .iter()
         .find_map(|thread| match &thread.activity {
-            Activity::Unreadable(why) => Some(not_read(why)),
+            Activity::Unreadable(why) => Some(not_read(why, RIGHTS_TO_READ_THREADS)),
             _ => None,
         })
 }
 
-fn not_read(why: &str) -> Notice {
+fn not_read(why: &str, remedy: &str) -> Notice {
     let what = format!("what the threads waited for at the end is missing: {why}");
-    let remedy = "`perfcollect stacks -p PID` shows it, as root";
     Notice::new(NoticeKind::NoThreadTime, what, remedy)
 }

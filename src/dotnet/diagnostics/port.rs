@@ -40,12 +40,12 @@ pub enum PortError {
     Proc(io::Error),
     /// The environment of the process is not readable, usually because of its user.
     #[error(
-        "cannot read its environment: {0}; run perfcollect as root, or as the user of the process"
+        "cannot read its environment: {0}; run perfcollect as the user of the process, or as root with CAP_SYS_PTRACE"
     )]
     Environment(io::Error),
     /// The root directory of the process is not accessible, usually because of its user.
     #[error(
-        "cannot open its root directory: {0}; run perfcollect as root, or as the user of the process"
+        "cannot open its root directory: {0}; run perfcollect as the user of the process, or as root with CAP_SYS_PTRACE"
     )]
     Root(io::Error),
     /// A setting in the environment disables the port.
