@@ -182,4 +182,8 @@ fn a_user_without_rights_reads_what_is_missing() {
     let missing = notices_of(&saved);
     assert_eq!(missing.len(), 1, "{missing:?}");
     assert!(saved.summary.info.block_io.is_none());
+    let path = saved.path.to_str().unwrap();
+    let words = ["report", path, "-kind", "io"];
+    let table = run_perfcollect(words, saved.directory(), LIMIT).expect_success();
+    assert!(table.stdout.contains(&missing[0].what), "{}", table.stdout);
 }

@@ -15,6 +15,7 @@ pub mod more;
 mod notices;
 mod opened;
 mod quality;
+mod refusals;
 pub mod report;
 mod requests;
 mod roles;

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::call_tree::TreeRow;
 use super::table::{Cell, Table, TableFormat};
 use super::{
-    OpenTrace, Rows, ViewError, block_io, code_rows, counters, faults, report, roles,
+    OpenTrace, Rows, ViewError, block_io, code_rows, counters, faults, refusals, report, roles,
     runtime_tables, wakeups,
 };
 use crate::output::sanitize::json_text;
@@ -164,6 +164,14 @@ pub fn print_table(
         true if kind == ReportKind::Network => Some(NO_NETWORK.to_owned()),
         true if kind == ReportKind::Counters => Some(counters::NOT_COUNTED.to_owned()),
         _ => omitted(trace, kind, rows.full).filter(|_| table.rows.len() == shown),
+    };
+    let is_refused = table.rows.is_empty() && !trace.hides_threads;
+    let refusal = is_refused.then(|| refusals::of(&trace.summary, kind));
+    let omitted = match (omitted, refusal.flatten()) {
+        (Some(omitted), Some(refusal)) => {
+            Some(format!("{omitted}; a notice of the capture: {refusal}"))
+        }
+        (omitted, refusal) => omitted.or(refusal),
     };
     match omitted {
         Some(omitted) if format == TableFormat::Text => {
