@@ -1,5 +1,6 @@
 //! Lists the threads of the target, and what of their processes changes.
 
+use std::collections::hash_map::Entry;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -176,9 +177,8 @@ impl Ticker {
             Ok(_) | Err(NotBlocked::Runs) => {}
         }
         self.threads.insert(tid, thread);
-        if !self.processes.contains_key(&pid) {
-            self.processes
-                .insert(pid, WatchedProcess::of(pid, tid, owner));
+        if let Entry::Vacant(entry) = self.processes.entry(pid) {
+            entry.insert(WatchedProcess::of(pid, tid, owner));
             match self.groups.is_round_over() {
                 // The threads of others wait to be looked at.
                 true => self.unread.push(pid),
