@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use procfs_core::net::{TcpNetEntries, TcpState, UdpNetEntries, UnixNetEntries};
 use procfs_core::{ExplicitSystemInfo, FromBufRead, FromBufReadSI};
 use rustc_hash::FxHashMap;
-use rustix::fs::getxattr;
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, getxattr, statx};
 
 use super::proc_fs::read;
 use crate::trace::{BlockedOn, Pid};
@@ -22,6 +22,11 @@ const MAX_INFO_BYTES: u64 = 1 << 20;
 /// longest name with its NUL (`struct proto`).
 const PROTOCOL: &str = "system.sockprotoname";
 const MAX_PROTOCOL_BYTES: usize = 32;
+/// Major numbers of terminals: consoles and serial ports, `/dev/tty`, and both ends of pseudo-terminals, of which
+/// only some have an old number (Documentation/admin-guide/devices.txt of Linux).
+const TERMINALS: [u32; 18] = [
+    2, 3, 4, 5, 128, 129, 130, 131, 136, 137, 138, 139, 140, 141, 142, 143, 188, 204,
+];
 /// Number of files of an epoll descriptor that are described.
 const MAX_WATCHED: usize = 2;
 
@@ -85,13 +90,14 @@ impl Descriptors {
     /// Returns what a descriptor refers to.
     #[must_use]
     pub fn kind(&self, descriptor: i32) -> BlockedOn {
-        let Ok(link) = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", self.pid)) else {
+        let path = format!("/proc/{}/fd/{descriptor}", self.pid);
+        let Ok(link) = std::fs::read_link(&path) else {
             return BlockedOn::Nothing;
         };
         match link.as_os_str().as_bytes() {
             link if link.starts_with(b"socket:") => BlockedOn::Socket,
             link if link.starts_with(b"pipe:") => BlockedOn::Pipe,
-            link if link.starts_with(b"/") => BlockedOn::File,
+            link if link.starts_with(b"/") => kind_of_file(&path),
             _ => BlockedOn::Anonymous,
         }
     }
@@ -127,6 +133,23 @@ impl Descriptors {
             (false, 0) => format!("epoll of {}", described.join(", ")),
             (false, more) => format!("epoll of {} and {least}{more} more", described.join(", ")),
         }
+    }
+}
+
+/// Returns the kind of an open file by its link in /proc. Its server is not asked: it may not answer.
+fn kind_of_file(link: &str) -> BlockedOn {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let Ok(status) = statx(CWD, link, flags, StatxFlags::TYPE) else {
+        return BlockedOn::File;
+    };
+    match FileType::from_raw_mode(status.stx_mode.into()) {
+        FileType::Fifo => BlockedOn::Pipe,
+        FileType::Socket => BlockedOn::Socket,
+        FileType::CharacterDevice if TERMINALS.contains(&status.stx_rdev_major) => {
+            BlockedOn::Terminal
+        }
+        FileType::CharacterDevice => BlockedOn::Device,
+        _ => BlockedOn::File,
     }
 }
 
@@ -245,7 +268,21 @@ mod tests {
             epoll::add(&polls, file.as_fd(), data, epoll::EventFlags::IN).unwrap();
         };
         add(&listener);
+        let fifo = directory.path().join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        let fifo = File::options().read(true).write(true).open(fifo).unwrap();
+        let null = File::open("/dev/null").unwrap();
+        let terminal = File::open("/dev/ptmx").ok();
         let descriptors = Descriptors::of(Pid(std::process::id() as i32));
+        let kind = |file: &dyn AsRawFd| descriptors.kind(file.as_raw_fd());
+        assert_eq!(kind(&file), BlockedOn::File);
+        assert_eq!(kind(&client), BlockedOn::Socket);
+        assert_eq!([kind(&reader), kind(&fifo)], [BlockedOn::Pipe; 2]);
+        assert_eq!(kind(&polls), BlockedOn::Anonymous);
+        assert_eq!(kind(&null), BlockedOn::Device);
+        if let Some(terminal) = terminal {
+            assert_eq!(kind(&terminal), BlockedOn::Terminal);
+        }
         let describe = |file: &dyn AsRawFd| descriptors.describe(file.as_raw_fd()).unwrap();
         assert_eq!(describe(&file), path.to_str().unwrap());
         assert_eq!(describe(&listener), format!("listening TCP {address}"));

@@ -34,14 +34,18 @@ pub enum BlockedOn {
     Socket,
     /// A pipe.
     Pipe,
-    /// A file or a device.
+    /// A file or a block device.
     File,
     /// A descriptor of the kernel without a file, such as that of epoll.
     Anonymous,
+    /// A terminal.
+    Terminal,
+    /// Another character device, such as `/dev/kvm`.
+    Device,
 }
 
 impl BlockedOn {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Nothing,
         Self::Owner,
         Self::Time,
@@ -49,6 +53,8 @@ impl BlockedOn {
         Self::Pipe,
         Self::File,
         Self::Anonymous,
+        Self::Terminal,
+        Self::Device,
     ];
 }
 
@@ -139,7 +145,7 @@ mod tests {
             let (kind, number, on) = place.encoded();
             assert_eq!(Blocked::decoded(kind, number, on), Some(place));
         }
-        assert_eq!(Blocked::decoded(0, 0, 7), None);
+        assert_eq!(Blocked::decoded(0, 0, 9), None);
         let leaves = [
             Blocked::Call(202, BlockedOn::Owner).label(IDLE),
             Blocked::Fault.label(""),

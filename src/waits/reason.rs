@@ -262,6 +262,8 @@ impl Reason {
             (Self::Io, BlockedOn::Socket) => "socket",
             (Self::Io, BlockedOn::Pipe) => "pipe",
             (Self::Io, BlockedOn::File) => "file",
+            (Self::Io, BlockedOn::Terminal) => "terminal",
+            (Self::Io, BlockedOn::Device) => "device",
             (Self::Io, _) => "io",
             (Self::Lock, _) => "lock",
             (Self::Task, _) => "task",
