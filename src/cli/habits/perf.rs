@@ -23,6 +23,8 @@ const HARDWARE: [&str; 6] = [
 ];
 const SYSTEM: [&str; 4] = ["context-switches", "cs", "cpu-migrations", "migrations"];
 const FAULTS: [&str; 4] = ["page-faults", "faults", "minor-faults", "major-faults"];
+/// Tracepoints of wake-ups, which are sampled.
+const WAKEUPS: [&str; 2] = ["sched_waking", "sched_wakeup"];
 /// Recording that perf reads by default.
 const PERF_DATA: &str = "perf.data";
 /// Words by which a report is recognized as one of perf.
@@ -221,8 +223,21 @@ pub(super) fn record(words: &[OsString]) -> Translated {
         );
     }
     let mut line = Line::new("collect");
-    let (mut hardware, mut system, mut faults) = (false, false, false);
+    let (mut hardware, mut system, mut faults, mut wakeups) = (false, false, false, false);
     for event in wanted.event.iter().flat_map(|events| events.split(',')) {
+        match event.split_once(':') {
+            Some(("sched", name)) if WAKEUPS.contains(&name) => {
+                wakeups = true;
+                continue;
+            }
+            Some(("block", _)) => {
+                return sentence(format!(
+                    "-e {event}: `perfcollect collect NAME -io -collectsec 10` follows the requests to disks, without \
+                     stacks; `perf record` records each of them, then `perfcollect convert perf.data`"
+                ));
+            }
+            _ => {}
+        }
         let (name, modifiers) = event.split_once(':').unwrap_or((event, ""));
         if modifiers.contains('u') != modifiers.contains('k') {
             return sentence(format!(
@@ -247,6 +262,7 @@ pub(super) fn record(words: &[OsString]) -> Translated {
         (hardware, "-hwevents"),
         (system, "-system"),
         (faults, "-faults"),
+        (wakeups, "-wakeups"),
     ];
     for (wanted, option) in options {
         if wanted {

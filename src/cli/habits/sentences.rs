@@ -11,6 +11,13 @@ const LOCKS: &str = "waits for locks are not recorded one by one: `perfcollect c
 const COUNTS: &str = "`perfcollect collect NAME -hwevents -system -- COMMAND` counts, and shows where the CPU time \
     goes; `perfcollect report NAME.trace.zip -kind counters` prints the counts";
 
+const DISKS: &str = "`perfcollect collect NAME -io -collectsec 10` follows the requests to disks; \
+    `perfcollect report NAME.trace.zip -kind io` prints how many there were, and how long they took";
+const PAGE_FAULTS: &str = "`perfcollect collect NAME -faults -collectsec 10` samples page faults; \
+    `perfcollect report NAME.trace.zip -kind faults` prints which code has them";
+const WAKEUPS: &str = "`perfcollect collect NAME -wakeups -collectsec 10` samples wake-ups; \
+    `perfcollect report NAME.trace.zip -kind wakeups` prints who wakes whom";
+
 /// Commands and sentences about them.
 const COMMANDS: &[(&[&str], &str)] = &[
     (&["install"], NO_SET_UP),
@@ -33,6 +40,22 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["lock"], LOCKS),
     (&["sched", "timechart", "kwork"], NO_SWITCHES),
     (
+        &[
+            "iostat",
+            "biolatency",
+            "biosnoop",
+            "biotop",
+            "blktrace",
+            "iotop",
+            "io",
+            "disk",
+            "disks",
+        ],
+        DISKS,
+    ),
+    (&["faults", "page-faults"], PAGE_FAULTS),
+    (&["wakeups", "wakeuptime", "offwaketime"], WAKEUPS),
+    (
         &["inject"],
         "`perfcollect convert perf.data` names JIT code without `perf inject --jit`",
     ),
@@ -47,8 +70,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (
         &[
-            "bench", "c2c", "iostat", "kallsyms", "kmem", "kvm", "mem", "probe", "test", "daemon",
-            "kbuffer",
+            "bench", "c2c", "kallsyms", "kmem", "kvm", "mem", "probe", "test", "daemon", "kbuffer",
         ],
         "perfcollect samples CPU time and captures .NET events; this is a command of perf without a counterpart",
     ),
