@@ -4,57 +4,73 @@
 //! reports that (Linux 6.5), else the one that issued it to the device: that may be a thread of the kernel, if
 //! the device was busy. For data that a program has written to a file it mostly is one, some seconds later.
 
+use std::os::fd::BorrowedFd;
+
 use rustc_hash::FxHashMap;
 
-use super::latencies::Latencies;
+use super::block_requests::{BlockRequests, Owner, Reported};
 use super::tracepoint::{TracepointError, TracepointFormat};
 use crate::machine::{self, Tracefs};
 use crate::perf::{Record, SampleRecord, Tracepoints};
 use crate::perf_data::TracepointField;
-use crate::trace::{BlockIo, BlockIoRow, MAX_IO_ROWS, Nanos, Notice, NoticeKind, Pid};
+use crate::trace::{BlockIo, Nanos, Notice, NoticeKind, Pid};
 
 const START: &str = "block/block_io_start";
 const ISSUE: &str = "block/block_rq_issue";
+const REQUEUE: &str = "block/block_rq_requeue";
 const COMPLETE: &str = "block/block_rq_complete";
-/// Maximum number of requests that have not ended.
-const MAX_PENDING: usize = 1 << 16;
-/// Maximum number of rows while capturing, 4 KB each.
-const MAX_ROWS: usize = 1024;
+/// Bytes of a sector, whatever the device has.
+const SECTOR_BYTES: u64 = 512;
+/// Maximum number of processes with a name.
+const MAX_NAMES: usize = 1 << 14;
 
 /// A tracepoint of a request.
 struct Tracepoint {
     id: u64,
     device: TracepointField,
     sector: TracepointField,
-    kind: TracepointField,
-    /// Bytes of a request that is issued, or the error of one that ends.
-    result: TracepointField,
-    /// Name of the thread that issues it.
+    /// Number of sectors.
+    length: TracepointField,
+    letters: TracepointField,
+    /// Error of a request that ends.
+    error: Option<TracepointField>,
+    /// Name of the thread that starts or issues it.
     thread: Option<TracepointField>,
 }
 
 impl Tracepoint {
-    fn read(
-        tracefs: &Tracefs,
-        tracepoint: &'static str,
-        result: &'static str,
-    ) -> Result<Self, TracepointError> {
+    fn read(tracefs: &Tracefs, tracepoint: &'static str) -> Result<Self, TracepointError> {
         let mut format = TracepointFormat::read(tracefs, tracepoint)?;
         Ok(Self {
             id: format.id,
             device: format.field("dev")?,
             sector: format.field("sector")?,
-            kind: format.field("rwbs")?,
-            result: format.field(result)?,
+            length: format.field("nr_sector")?,
+            letters: format.field("rwbs")?,
+            error: format.field("error").ok(),
             thread: format.field("comm").ok(),
         })
     }
 
-    /// Returns the name of the thread that issues a request.
-    fn thread_name(&self, raw: &[u8]) -> Option<String> {
+    /// Returns the request of a record.
+    fn request<'a>(&self, raw: &'a [u8]) -> Option<Reported<'a>> {
+        Some(Reported {
+            device: number(raw, &self.device)? as u32,
+            sector: number(raw, &self.sector)?,
+            bytes: number(raw, &self.length)?.saturating_mul(SECTOR_BYTES),
+            letters: self.letters.bytes(raw)?,
+        })
+    }
+
+    fn has_failed(&self, raw: &[u8]) -> bool {
+        let error = self.error.as_ref();
+        error.and_then(|error| number(raw, error)) != Some(0)
+    }
+
+    /// Returns the name of the thread that starts or issues a request.
+    fn thread_name<'a>(&self, raw: &'a [u8]) -> Option<&'a [u8]> {
         let bytes = self.thread.as_ref()?.bytes(raw)?;
-        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-        Some(String::from_utf8_lossy(text).into_owned())
+        bytes.split(|byte| *byte == 0).next()
     }
 }
 
@@ -66,82 +82,22 @@ fn number(raw: &[u8], field: &TracepointField) -> Option<u64> {
     Some(u64::from_le_bytes(number))
 }
 
-/// A kind of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Operation {
-    Read,
-    Write,
-    Discard,
-    Flush,
-}
-
-impl Operation {
-    /// Reads the letters of the kernel, such as `WS` or `FWM` (blk_fill_rwbs).
-    fn of(letters: &[u8]) -> Self {
-        let has = |letter| letters.contains(&letter);
-        match () {
-            () if has(b'R') => Self::Read,
-            () if has(b'W') => Self::Write,
-            () if has(b'D') => Self::Discard,
-            () => Self::Flush,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Discard => "discard",
-            Self::Flush => "flush",
-        }
-    }
-}
-
-/// A device, a process or none for all, and an operation.
-type Key = (u32, Option<Pid>, Operation);
-
-/// The device and the first sector of a request that has not ended.
-type Place = (u32, u64);
-
-/// A request that has been issued.
-struct Request {
-    time: Nanos,
-    bytes: u64,
-    owner: Owner,
-    operation: Operation,
-}
-
-/// The process of a request.
-#[derive(Clone, Copy)]
-struct Owner {
-    pid: Pid,
-    is_of_target: bool,
-}
-
-#[derive(Default)]
-struct Row {
-    latencies: Latencies,
-    bytes: u64,
-    errors: u64,
-}
-
 /// The requests of a capture.
 pub(super) struct BlockIoCapture {
     tracepoints: Tracepoints,
-    requests: Requests,
+    reader: RecordReader,
 }
 
-struct Requests {
+/// Passes what the records report to `requests`.
+struct RecordReader {
     start: Option<Tracepoint>,
     issue: Tracepoint,
+    requeue: Option<Tracepoint>,
     complete: Tracepoint,
-    /// Owners of the requests that have not been issued.
-    started: FxHashMap<Place, Owner>,
-    pending: FxHashMap<Place, Request>,
-    rows: FxHashMap<Key, Row>,
-    names: FxHashMap<Pid, String>,
-    incomplete: u64,
-    omitted: u64,
+    requests: BlockRequests,
+    /// Names of the processes of the target. Untrusted.
+    names: FxHashMap<Pid, Vec<u8>>,
+    lost: u64,
 }
 
 impl BlockIoCapture {
@@ -150,14 +106,15 @@ impl BlockIoCapture {
     /// # Errors
     /// The tracepoints may not be used.
     pub(super) fn start(cpus: &[u32]) -> Result<Self, Notice> {
-        let started = Requests::new().and_then(|requests| {
-            let required = [requests.issue.id, requests.complete.id];
-            let start = requests.start.iter().map(|start| start.id);
-            let ids: Vec<u64> = required.into_iter().chain(start).collect();
+        let started = RecordReader::new().and_then(|reader| {
+            let required = [reader.issue.id, reader.complete.id];
+            let others = reader.start.iter().chain(&reader.requeue);
+            let others = others.map(|tracepoint| tracepoint.id);
+            let ids: Vec<u64> = required.into_iter().chain(others).collect();
             let tracepoints = Tracepoints::start(&ids, cpus)?;
             Ok(Self {
                 tracepoints,
-                requests,
+                reader,
             })
         });
         started.map_err(|error| {
@@ -166,15 +123,20 @@ impl BlockIoCapture {
         })
     }
 
+    /// Returns descriptors that become readable when a ring buffer fills up.
+    pub(super) fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.tracepoints.wake_fds()
+    }
+
     /// Processes the records before a time, up to which the processes of the target are known.
     /// `is_of_target` returns whether a process is one of them: it has rows.
     pub(super) fn follow(&mut self, until: Nanos, is_of_target: impl Fn(Pid) -> bool) {
         let Self {
             tracepoints,
-            requests,
+            reader,
         } = self;
         tracepoints.drain_until(until, |time, record| {
-            requests.record(time, &record, &is_of_target);
+            reader.record(time, &record, &is_of_target);
         });
     }
 
@@ -186,183 +148,122 @@ impl BlockIoCapture {
     /// Processes the last records. Returns the requests.
     pub(super) fn finish(mut self, is_of_target: impl Fn(Pid) -> bool) -> BlockIo {
         self.follow(Nanos(u64::MAX), is_of_target);
-        self.requests.finish()
+        let Self {
+            tracepoints,
+            reader,
+        } = self;
+        // The kernel reports a loss with the next record only, but it also counts them.
+        let lost = reader.lost.max(tracepoints.lost().unwrap_or_default());
+        let name = |pid: Pid| {
+            let ended = || {
+                let name = reader.names.get(&pid)?;
+                Some(String::from_utf8_lossy(name).into_owned())
+            };
+            let name = machine::process_name(pid).map(without_work);
+            name.or_else(ended).unwrap_or_default()
+        };
+        reader.requests.finish(lost, device_name, name)
     }
 }
 
-impl Requests {
+impl RecordReader {
     fn new() -> Result<Self, TracepointError> {
         let tracefs = Tracefs::open()?;
         Ok(Self {
-            start: Tracepoint::read(&tracefs, START, "bytes").ok(),
-            issue: Tracepoint::read(&tracefs, ISSUE, "bytes")?,
-            complete: Tracepoint::read(&tracefs, COMPLETE, "error")?,
-            started: FxHashMap::default(),
-            pending: FxHashMap::default(),
-            rows: FxHashMap::default(),
+            start: Tracepoint::read(&tracefs, START).ok(),
+            issue: Tracepoint::read(&tracefs, ISSUE)?,
+            requeue: Tracepoint::read(&tracefs, REQUEUE).ok(),
+            complete: Tracepoint::read(&tracefs, COMPLETE)?,
+            requests: BlockRequests::default(),
             names: FxHashMap::default(),
-            incomplete: 0,
-            omitted: 0,
+            lost: 0,
         })
     }
 
     fn record(&mut self, time: Nanos, record: &Record<'_>, is_of_target: &impl Fn(Pid) -> bool) {
         match record {
             Record::Sample(sample) => {
-                let id = sample.raw.first_chunk().copied().map(u16::from_le_bytes);
-                let id = id.map(u64::from);
-                if id == Some(self.issue.id) {
-                    self.issued(time, sample, is_of_target);
-                } else if id == Some(self.complete.id) {
-                    self.completed(time, sample);
-                } else if id == self.start.as_ref().map(|start| start.id) {
-                    self.started(sample, is_of_target);
+                if self.sample(time, sample, is_of_target).is_none() {
+                    self.requests.omit();
                 }
             }
             Record::Lost { records: count, .. } | Record::LostSamples { samples: count, .. } => {
-                self.omitted = self.omitted.saturating_add(*count);
+                self.lost = self.lost.saturating_add(*count);
+                self.requests.forget_pending();
             }
             _ => {}
         }
     }
 
-    fn place(tracepoint: &Tracepoint, raw: &[u8]) -> Option<Place> {
-        let device = number(raw, &tracepoint.device)?;
-        Some((device as u32, number(raw, &tracepoint.sector)?))
-    }
-
-    fn started(&mut self, sample: &SampleRecord<'_>, is_of_target: &impl Fn(Pid) -> bool) {
-        let Some(start) = &self.start else {
-            return;
-        };
-        let thread = start.thread_name(sample.raw);
-        let Some(place) = Self::place(start, sample.raw) else {
-            return;
-        };
-        if self.started.len() >= MAX_PENDING {
-            // A request without an owner here is that of the process that issues it.
-            self.started.clear();
-        }
-        let owner = self.owner(sample.pid, thread, is_of_target);
-        self.started.insert(place, owner);
-    }
-
-    fn owner(
-        &mut self,
-        pid: Pid,
-        thread: Option<String>,
-        is_of_target: &impl Fn(Pid) -> bool,
-    ) -> Owner {
-        let is_of_target = is_of_target(pid);
-        if is_of_target && self.names.len() < MAX_ROWS {
-            // A process that has ended has the name of its thread.
-            let name = || machine::process_name(pid).or(thread).unwrap_or_default();
-            self.names.entry(pid).or_insert_with(name);
-        }
-        Owner { pid, is_of_target }
-    }
-
-    fn issued(
+    /// Processes a sample. Returns `None` if it is malformed.
+    fn sample(
         &mut self,
         time: Nanos,
         sample: &SampleRecord<'_>,
         is_of_target: &impl Fn(Pid) -> bool,
-    ) {
-        let (raw, issue) = (sample.raw, &self.issue);
-        let parts = (
-            Self::place(issue, raw),
-            number(raw, &issue.result),
-            issue.kind.bytes(raw),
-        );
-        let (Some(place), Some(length), Some(letters)) = parts else {
-            self.omitted += 1;
-            return;
-        };
-        if self.pending.len() >= MAX_PENDING {
-            self.incomplete += self.pending.len() as u64;
-            self.pending.clear();
-        }
-        let thread = issue.thread_name(raw);
-        let owner = match self.started.remove(&place) {
-            Some(owner) => owner,
-            None => self.owner(sample.pid, thread, is_of_target),
-        };
-        let request = Request {
-            time,
-            bytes: length,
-            owner,
-            operation: Operation::of(letters),
-        };
-        // The end of an earlier request to the same place was not seen.
-        let earlier = self.pending.insert(place, request);
-        self.incomplete += u64::from(earlier.is_some());
-    }
-
-    fn completed(&mut self, time: Nanos, sample: &SampleRecord<'_>) {
-        let place = Self::place(&self.complete, sample.raw);
-        let request = place.and_then(|place| Some((place.0, self.pending.remove(&place)?)));
-        let Some((device, request)) = request else {
-            self.incomplete += 1;
-            return;
-        };
-        let has_failed = number(sample.raw, &self.complete.result) != Some(0);
-        let of_target = request
-            .owner
-            .is_of_target
-            .then_some(Some(request.owner.pid));
-        for pid in [None].into_iter().chain(of_target) {
-            let key = (device, pid, request.operation);
-            if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&key) {
-                self.omitted += 1;
-                continue;
+    ) -> Option<()> {
+        let Self {
+            start,
+            issue,
+            requeue,
+            complete,
+            requests,
+            names,
+            ..
+        } = self;
+        let raw = sample.raw;
+        let id = u64::from(u16::from_le_bytes(*raw.first_chunk()?));
+        let mut owner = |tracepoint: &Tracepoint| {
+            let is_of_target = is_of_target(sample.pid);
+            if is_of_target {
+                keep_name(names, sample, tracepoint.thread_name(raw));
             }
-            let row = self.rows.entry(key).or_default();
-            row.latencies.push(time.0.saturating_sub(request.time.0));
-            row.bytes = row.bytes.saturating_add(request.bytes);
-            row.errors += u64::from(has_failed);
-        }
-    }
-
-    fn finish(self) -> BlockIo {
-        let mut rows: Vec<_> = self.rows.into_iter().collect();
-        rows.sort_by_key(|((device, pid, operation), row)| {
-            let time = std::cmp::Reverse(row.latencies.total_ns);
-            (pid.is_some(), time, *device, *pid, *operation)
-        });
-        let omitted: u64 = rows
-            .iter()
-            .skip(MAX_IO_ROWS)
-            .map(|(_, row)| row.latencies.count)
-            .sum();
-        rows.truncate(MAX_IO_ROWS);
-        let rows = rows.into_iter().map(|((device, pid, operation), row)| {
-            let Row {
-                latencies,
-                bytes,
-                errors,
-            } = row;
-            let ms = |ns: u64| ns as f64 / 1e6;
-            BlockIoRow {
-                device: device_name(device),
-                pid: pid.map(|pid| pid.0),
-                process: pid
-                    .and_then(|pid| self.names.get(&pid).cloned())
-                    .unwrap_or_default(),
-                operation: operation.name().into(),
-                requests: latencies.count,
-                errors,
-                bytes,
-                total_ms: ms(latencies.total_ns),
-                p50_ms: ms(latencies.quantile(0.5)),
-                p99_ms: ms(latencies.quantile(0.99)),
-                max_ms: ms(latencies.max_ns),
+            Owner {
+                pid: sample.pid,
+                is_of_target,
             }
-        });
-        BlockIo {
-            rows: rows.collect(),
-            incomplete: self.incomplete + self.pending.len() as u64,
-            omitted: self.omitted + omitted,
+        };
+        let is = |tracepoint: &&Tracepoint| tracepoint.id == id;
+        if is(&&*issue) {
+            let owner = owner(issue);
+            requests.issued(time, &issue.request(raw)?, owner);
+        } else if is(&&*complete) {
+            let has_failed = complete.has_failed(raw);
+            requests.completed(time, &complete.request(raw)?, has_failed);
+        } else if let Some(start) = start.as_ref().filter(is) {
+            let owner = owner(start);
+            requests.started(&start.request(raw)?, owner);
+        } else if let Some(requeue) = requeue.as_ref().filter(is) {
+            requests.requeued(&requeue.request(raw)?);
         }
+        Some(())
+    }
+}
+
+/// Keeps the name that a process has now, for when it has ended: its first thread has the same.
+fn keep_name(
+    names: &mut FxHashMap<Pid, Vec<u8>>,
+    sample: &SampleRecord<'_>,
+    thread: Option<&[u8]>,
+) {
+    let is_first = sample.tid.0 == sample.pid.0;
+    if let Some(known) = names.get_mut(&sample.pid) {
+        if let Some(thread) = thread.filter(|thread| is_first && known != thread) {
+            thread.clone_into(known);
+        }
+    } else if names.len() < MAX_NAMES {
+        let name = machine::process_name(sample.pid).map(String::into_bytes);
+        let name = name.or_else(|| thread.map(<[u8]>::to_vec));
+        names.insert(sample.pid, name.unwrap_or_default());
+    }
+}
+
+/// Returns the name of a thread of the kernel without its current work: `kworker/0:1` for `kworker/0:1-events`.
+fn without_work(name: String) -> String {
+    let worker = name.strip_prefix("kworker/");
+    match worker.and_then(|rest| rest.split_once(['-', '+'])) {
+        Some((worker, _)) => format!("kworker/{worker}"),
+        None => name,
     }
 }
 

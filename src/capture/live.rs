@@ -188,7 +188,13 @@ pub fn run(
             false => TICK,
         };
         let at_most = left.map_or(tick, |left| left.min(tick));
-        if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
+        if let Err(error) = wait(
+            &session,
+            block_io.as_ref(),
+            signals,
+            command.as_ref(),
+            at_most,
+        ) {
             break End::Wait(error.to_string());
         }
         priority.follow();
@@ -400,6 +406,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
 /// Sleeps until a ring buffer fills up, a signal arrives, the command ends or the time is over.
 fn wait(
     session: &PerfSession,
+    block_io: Option<&BlockIoCapture>,
     signals: &Signals,
     command: Option<&Command>,
     at_most: Duration,
@@ -407,6 +414,7 @@ fn wait(
     let others = [Some(signals.as_fd()), command.and_then(Command::end_fd)];
     let fds: Vec<BorrowedFd<'_>> = session
         .wake_fds()
+        .chain(block_io.into_iter().flat_map(BlockIoCapture::wake_fds))
         .chain(others.into_iter().flatten())
         .collect();
     let mut polls: Vec<_> = fds

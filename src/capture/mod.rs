@@ -1,6 +1,7 @@
 //! Captures: live, imported from a perf.data recording, or recovered from a spool.
 
 mod block_io;
+mod block_requests;
 mod code_names;
 mod command;
 mod conversion;

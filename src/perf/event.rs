@@ -112,6 +112,27 @@ impl Event {
         }
     }
 
+    /// Opens an event of all threads of a CPU, which counts its lost records if the kernel can (Linux 6.0).
+    pub(super) fn counting_lost(attr: sys::perf_event_attr, cpu: u32) -> Result<Self, Errno> {
+        for counts_lost in [true, false] {
+            let mut attr = attr;
+            attr.read_format = u64::from(sys::PERF_FORMAT_TOTAL_TIME_ENABLED);
+            if counts_lost {
+                attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
+            }
+            match open(&mut attr, -1, cpu as i32, None) {
+                Err(Errno::INVAL) => {}
+                opened => {
+                    return Ok(Self {
+                        file: opened?,
+                        counts_lost,
+                    });
+                }
+            }
+        }
+        Err(Errno::INVAL)
+    }
+
     /// Reads the first three words of the event's `read_format`.
     pub(super) fn read_words(&self) -> Option<[u64; 3]> {
         let mut bytes = [0; 24];

@@ -146,9 +146,12 @@ impl EffectiveRequest {
             None => return None,
         };
         self.request.omit(kind);
-        let what = format!("{} were not sampled ({why})", kind.plural());
+        let what = match kind {
+            Occurrence::Fault => format!("page faults were not sampled ({why})"),
+            Occurrence::Wakeup => format!("wake-ups were not sampled ({why})"),
+        };
         let notice = Notice::new(NoticeKind::CountersMissing, what, WITH_PRIVILEGE);
-        Some(notice.about(kind.plural()))
+        Some(notice.about(kind.name()))
     }
 
     /// Returns a notice for each limitation that missing privileges cause.

@@ -47,10 +47,10 @@ impl Occurrence {
         }
     }
 
-    /// Returns the words for it in a notice.
-    pub(super) fn plural(self) -> &'static str {
+    /// Returns its name in a notice.
+    pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Fault => "page faults",
+            Self::Fault => "page-faults",
             Self::Wakeup => "wake-ups",
         }
     }

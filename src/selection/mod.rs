@@ -190,7 +190,13 @@ impl Selection {
             counters.keep(|pid| pids.contains(&pid));
         }
         if let Some(block_io) = &mut trace.info.block_io {
-            block_io.keep(|pid| pids.contains(&pid));
+            // One that has requests may have no samples. A worker of the kernel has its kind before a slash.
+            let is_named = |pid, name: &str| {
+                let kind = name.split_once('/').map_or(name, |(kind, _)| kind);
+                let mut names = [name, kind].into_iter();
+                self.process.is_some() && names.any(|name| self.selects_process(pid, name, ""))
+            };
+            block_io.keep(|pid, name| pids.contains(&pid) || is_named(pid, name));
         }
         self.describe(&mut trace.info, &times);
     }

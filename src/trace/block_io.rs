@@ -15,8 +15,12 @@ pub struct BlockIo {
     /// Requests whose start or end was not seen: it was before or after the capture, or the kernel did not
     /// record it.
     pub incomplete: u64,
-    /// Requests that could not be counted: records were lost, or there were too many rows or pending requests.
+    /// Requests that could not be counted: their records were malformed, or there were too many rows.
     pub omitted: u64,
+    /// Requests of processes of the target that only the rows of all processes have: there were too many rows.
+    pub unlisted: u64,
+    /// Records that the kernel dropped because a ring buffer was full: up to four of a request.
+    pub lost_records: u64,
 }
 
 /// Requests of one kind to a device.
@@ -29,7 +33,7 @@ pub struct BlockIoRow {
     pub pid: Option<i32>,
     /// Name of the process. Untrusted.
     pub process: String,
-    /// `read`, `write`, `discard` or `flush`.
+    /// `read`, `write`, `discard`, `flush`, or `other` for a command of a driver.
     pub operation: String,
     /// Number of requests.
     pub requests: u64,
@@ -53,8 +57,9 @@ impl BlockIo {
         self.rows.truncate(MAX_IO_ROWS);
     }
 
-    /// Keeps these processes only. A row of all processes is not one of them.
-    pub(crate) fn keep(&mut self, is_kept: impl Fn(i32) -> bool) {
-        self.rows.retain(|row| row.pid.is_some_and(&is_kept));
+    /// Keeps the rows of these processes only, by id and name. A row of all processes is not one of them.
+    pub(crate) fn keep(&mut self, is_kept: impl Fn(i32, &str) -> bool) {
+        let is_kept = |row: &BlockIoRow| row.pid.is_some_and(|pid| is_kept(pid, &row.process));
+        self.rows.retain(is_kept);
     }
 }

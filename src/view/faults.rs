@@ -1,8 +1,13 @@
 //! Page faults by function.
 
 use super::table::{Cell, Table};
+use super::{count, quality};
 use crate::output::sanitize::terminal;
 use crate::output::summary::Summary;
+use crate::trace::CounterEvent;
+
+/// Number of samples below which the numbers are off by more than a tenth.
+const FEW: u64 = 100;
 
 /// Returns the page faults of each function.
 pub(super) fn table(summary: &Summary) -> Table {
@@ -21,6 +26,34 @@ pub(super) fn table(summary: &Summary) -> Table {
     });
     let columns = ["percent", "faults", "mb", "code", "pid", "module", "method"];
     Table::new("faults", columns, rows)
+}
+
+/// Says that the numbers are rough if few samples stand for them.
+pub(super) fn few_samples(summary: &Summary) -> Option<String> {
+    let faults = summary.faults.as_ref()?;
+    (faults.samples < FEW).then(|| {
+        let samples = count(faults.samples, "sample stands", "samples stand");
+        format!(
+            "the numbers are rough: {samples} for {} page faults; a higher -freq takes more",
+            faults.faults
+        )
+    })
+}
+
+/// Says that page faults are missing because the kernel dropped records, and how many there were if they were
+/// counted.
+pub(super) fn losses(summary: &Summary) -> Option<String> {
+    let dropped = quality::dropped(&summary.quality.losses)?;
+    let events = [CounterEvent::MinorFaults, CounterEvent::MajorFaults];
+    let counters = summary.info.counters.iter();
+    let counts = counters.flat_map(|counters| &counters.processes);
+    let counts = counts.flat_map(|process| &process.counts);
+    let counts = counts.filter(|count| events.contains(&count.event));
+    let exact = counts.map(|count| count.count).reduce(u64::saturating_add);
+    let exact = exact.map_or_else(String::new, |exact| {
+        format!("; -system counted {exact} page faults")
+    });
+    Some(dropped + &exact)
 }
 
 /// Returns the page faults in one line, with the function that has most; `None` if none were sampled.

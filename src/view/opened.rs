@@ -30,6 +30,8 @@ pub struct OpenTrace {
     pub summary: Summary,
     /// Whether a selection hides what threads waited for at the end.
     pub(super) hides_threads: bool,
+    /// Whether a selection hides the requests to disks.
+    pub(super) hides_block_io: bool,
     pub(super) stacks: Stacks,
     /// The archive of a trace of which a part is selected.
     selected: Option<TraceArchive>,
@@ -55,6 +57,7 @@ impl OpenTrace {
                 more: More::new(path, selection),
                 summary: whole,
                 hides_threads: false,
+                hides_block_io: false,
                 stacks: Stacks::Archive(archive),
                 selected: None,
             });
@@ -97,6 +100,7 @@ impl OpenTrace {
         selection: &Selection,
     ) -> Result<Self, ViewError> {
         let had_threads = whole.blocked.is_some();
+        let had_block_io = whole.info.block_io.is_some();
         let mut summary = match selection.is_whole() {
             true => whole,
             false => Self::apply(selection, &mut trace, &whole)?,
@@ -109,6 +113,7 @@ impl OpenTrace {
             path: path.to_owned(),
             more: More::new(path, selection),
             hides_threads: summary.blocked.is_none() && had_threads,
+            hides_block_io: summary.info.block_io.is_none() && had_block_io,
             summary,
             stacks: Stacks::Trace(Box::new(trace)),
             selected: None,
@@ -253,7 +258,10 @@ fn drop_others(selection: &Selection, trace: &mut Trace, whole: &Summary) -> Res
         true => whole.samples > 0,
         false => whole.samples > 0 || whole.blocked.is_some(),
     };
-    if trace.samples.is_empty() && has_some && !waits {
+    let requests = trace.info.block_io.as_ref();
+    let requests = requests.is_some_and(|block_io| !block_io.rows.is_empty());
+    let has_others = waits || (requests && !selection.selects_samples_only());
+    if trace.samples.is_empty() && has_some && !has_others {
         return Err(nothing_selected(whole));
     }
     if selection.selects_samples_only() {

@@ -53,6 +53,15 @@ pub(super) fn in_short(summary: &Summary) -> String {
     parts.join("; ")
 }
 
+/// Says that what a table counts is incomplete, because the kernel dropped records.
+pub(super) fn dropped(losses: &Losses) -> Option<String> {
+    let lost = losses.lost();
+    (lost > 0).then(|| {
+        let records = count(lost, "record", "records");
+        format!("the numbers are too low: the kernel dropped {records} of the capture")
+    })
+}
+
 /// Says how to get the names of a remarkable part of the frames, if servers may have them.
 pub(super) fn how_to_name(summary: &Summary, more: &More) -> Option<String> {
     let mut notices = summary.quality.notices.iter();

@@ -12,6 +12,7 @@ pub(super) fn of(summary: &Summary, kind: ReportKind) -> Option<String> {
         ReportKind::Requests | ReportKind::Network => (NoticeKind::EventsMissing, None),
         ReportKind::Io => (NoticeKind::CountersMissing, Some("block-io")),
         ReportKind::Faults => (NoticeKind::CountersMissing, Some("page-faults")),
+        ReportKind::Wakeups => (NoticeKind::CountersMissing, Some("wake-ups")),
         _ => return None,
     };
     let mut notices = summary.quality.notices.iter();

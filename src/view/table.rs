@@ -160,6 +160,33 @@ impl Table {
         self.each_text(|column, text| *text = with_ellipsis(text, widths[column]));
     }
 
+    /// Drops columns, in this order, until the table fits into `width` columns: only those of numbers that are all
+    /// 0, or that are `optional`.
+    pub(super) fn drop_columns(&mut self, width: usize, optional: &[&str]) {
+        let mut dispensable: Vec<&str> = self.zeros();
+        dispensable.extend(optional);
+        for name in dispensable {
+            if self.width() <= width {
+                return;
+            }
+            let Some(at) = self.columns.iter().position(|column| *column == name) else {
+                continue;
+            };
+            self.columns.remove(at);
+            for row in &mut self.rows {
+                row.remove(at);
+            }
+        }
+    }
+
+    /// Returns the columns of counts that are all 0.
+    fn zeros(&self) -> Vec<&'static str> {
+        let columns = self.columns.iter().enumerate();
+        let is_zero = |at: usize| self.rows.iter().all(|row| row[at] == Cell::Count(0));
+        let zeros = columns.filter(|(at, _)| is_zero(*at));
+        zeros.map(|(_, name)| *name).collect()
+    }
+
     fn each_text(&mut self, mut change: impl FnMut(usize, &mut String)) {
         for row in &mut self.rows {
             for (column, cell) in row.iter_mut().enumerate() {
@@ -316,6 +343,24 @@ mod tests {
             assert_eq!(table.rows[0][1], method.into());
             let least = 3 + 2 + 12 + 2 + MIN_TEXT_WIDTH;
             assert!(table.width() <= width.max(least), "{width}");
+        }
+    }
+
+    #[test]
+    fn columns_are_dropped_until_it_fits() {
+        let row = [1_u64, 0, 2, 3].map(Cell::Count);
+        let columns = ["requests", "errors", "total_ms", "max_us"];
+        let table = Table::new("io", columns, [row].into_iter());
+        for (width, kept) in [
+            (34, &columns[..]),
+            (33, &["requests", "total_ms", "max_us"]),
+            (20, &["requests", "max_us"]),
+            (5, &["requests", "max_us"]),
+        ] {
+            let mut table = table.clone();
+            table.drop_columns(width, &["total_ms"]);
+            assert_eq!(table.columns, kept);
+            assert_eq!(table.rows[0].len(), kept.len());
         }
     }
 

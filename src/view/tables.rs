@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use super::call_tree::TreeRow;
 use super::table::{Cell, Table, TableFormat};
 use super::{
-    OpenTrace, Rows, ViewError, block_io, code_rows, counters, faults, refusals, report, roles,
-    runtime_tables, wakeups,
+    OpenTrace, Rows, ViewError, block_io, code_rows, counters, faults, quality, refusals, report,
+    roles, runtime_tables, wakeups,
 };
 use crate::output::sanitize::json_text;
 use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
@@ -41,6 +41,14 @@ const NO_FAULTS: &str = "no page faults were sampled: a capture with -faults sam
 
 /// Why there are no wake-ups.
 const NO_WAKEUPS: &str = "no wake-ups were sampled: a capture with -wakeups samples them";
+
+/// Why there are no garbage collections.
+const NO_GC: &str =
+    "no garbage collections: none ended while .NET processes were captured with their events";
+
+/// Why there are no waits for locks.
+const NO_CONTENTION: &str =
+    "no waits for locks of .NET: none ended while .NET processes were captured with their events";
 
 /// Why there are no times of threads.
 const NO_THREAD_TIME: &str = "where threads spend the time without a CPU is not in the trace: a capture with -threadtime follows that";
@@ -82,7 +90,7 @@ pub enum ReportKind {
     #[value(alias = "wake-ups", alias = "wakers")]
     Wakeups,
     /// Requests to disks by device and process; a capture with -io follows them.
-    #[value(alias = "blockio", alias = "block-io", alias = "disk")]
+    #[value(alias = "blockio", alias = "block-io", alias = "disk", alias = "disks")]
     Io,
     /// Modules by the CPU time of their own code.
     Modules,
@@ -149,12 +157,19 @@ pub fn print_table(
         }
         (kind, _) => table(trace, kind, rows)?,
     };
-    if report::lacks_events(&trace.summary) && kind.is_of_runtimes() {
+    let is_hidden = match kind {
+        ReportKind::Io => trace.hides_block_io,
+        kind => report::lacks_events(&trace.summary) && kind.is_of_runtimes(),
+    };
+    if is_hidden {
         return Err(ViewError::NotSelected { table: table.kind });
     }
     let shown = table.rows.len();
     table.rows.truncate(rows.top);
     if let Some(width) = width.filter(|_| format == TableFormat::Text) {
+        if kind == ReportKind::Io {
+            table.drop_columns(width, &block_io::OPTIONAL_COLUMNS);
+        }
         table.fit(width);
     }
     table.write(format, out).map_err(ViewError::Print)?;
@@ -163,6 +178,8 @@ pub fn print_table(
         true if kind == ReportKind::Requests => Some(NO_REQUESTS.to_owned()),
         true if kind == ReportKind::Network => Some(NO_NETWORK.to_owned()),
         true if kind == ReportKind::Counters => Some(counters::NOT_COUNTED.to_owned()),
+        true if kind == ReportKind::Gc => Some(NO_GC.to_owned()),
+        true if kind == ReportKind::Contention => Some(NO_CONTENTION.to_owned()),
         _ => omitted(trace, kind, rows.full).filter(|_| table.rows.len() == shown),
     };
     let is_refused = table.rows.is_empty() && !trace.hides_threads;
@@ -227,7 +244,14 @@ fn omitted(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<String> {
         ReportKind::Wakeups => "wakeups.folded in the trace has all".to_owned(),
         _ => "summary.json does not have them".to_owned(),
     };
-    (more > 0).then(|| format!("... and {more} more: {all_of_it}"))
+    let more = (more > 0).then(|| format!("... and {more} more: {all_of_it}"));
+    let rest = match kind {
+        ReportKind::Faults => [faults::few_samples(summary), faults::losses(summary)],
+        ReportKind::Wakeups => [quality::dropped(&summary.quality.losses), None],
+        _ => [None, None],
+    };
+    let lines: Vec<String> = more.into_iter().chain(rest.into_iter().flatten()).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 fn shares_omitted(rows: &[Share]) -> Option<String> {

@@ -56,7 +56,7 @@ use super::own_code::OwnCode;
 use super::sanitize;
 use super::time_zero::TimeZero;
 use crate::history::MAX_PROCESSES;
-use crate::trace::{BlockIo, CaptureInfo, ProcessId, Quality, Trace};
+use crate::trace::{CaptureInfo, ProcessId, Quality, Trace};
 use methods::Methods;
 use shares::ShareCounts;
 
@@ -183,7 +183,14 @@ impl Summary {
                 process.name = kept(&process.name);
             }
         }
-        self.info.block_io.iter_mut().for_each(BlockIo::truncate);
+        if let Some(block_io) = &mut self.info.block_io {
+            block_io.truncate();
+            for row in &mut block_io.rows {
+                for text in [&mut row.device, &mut row.process, &mut row.operation] {
+                    *text = kept(text);
+                }
+            }
+        }
         self.blocked.iter_mut().for_each(BlockedSummary::truncate);
         self.thread_time.iter_mut().for_each(ThreadTime::truncate);
         self.faults.iter_mut().for_each(FaultSummary::truncate);
