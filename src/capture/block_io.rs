@@ -183,9 +183,8 @@ impl RecordReader {
     fn record(&mut self, time: Nanos, record: &Record<'_>, is_of_target: &impl Fn(Pid) -> bool) {
         match record {
             Record::Sample(sample) => {
-                if self.sample(time, sample, is_of_target).is_none() {
-                    self.requests.omit();
-                }
+                let is_malformed = self.sample(time, sample, is_of_target).is_none();
+                self.requests.omit(u64::from(is_malformed));
             }
             Record::Lost { records: count, .. } | Record::LostSamples { samples: count, .. } => {
                 self.lost = self.lost.saturating_add(*count);

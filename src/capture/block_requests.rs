@@ -277,9 +277,9 @@ impl BlockRequests {
         self.earlier.clear();
     }
 
-    /// A record was malformed.
-    pub(super) fn omit(&mut self) {
-        self.omitted += 1;
+    /// Counts malformed records.
+    pub(super) fn omit(&mut self, records: u64) {
+        self.omitted += records;
     }
 
     /// Returns the rows. `lost_records` is the number of records that the kernel dropped.

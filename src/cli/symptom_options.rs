@@ -14,6 +14,9 @@ use crate::trace::Symptom;
 /// An option, as errors of the parser name it.
 const OPTION: &str = "--for ";
 
+/// What has an option instead of a symptom.
+const DISKS: [&str; 4] = ["io", "disk", "disks", "block-io"];
+
 /// What a capture must record to answer a symptom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
@@ -247,7 +250,9 @@ pub(super) fn about_unknown(error: &clap::Error) -> Option<String> {
     };
     text(ContextKind::InvalidArg).filter(|option| option.starts_with(OPTION))?;
     let typed = text(ContextKind::InvalidValue).unwrap_or_default();
+    let is_disks = DISKS.contains(&typed.to_ascii_lowercase().as_str());
     let nearest = match error.get(ContextKind::SuggestedValue) {
+        _ if is_disks => ": -io follows the requests to disks".to_owned(),
         Some(ContextValue::String(nearest)) => format!(": did you mean {nearest}?"),
         _ => String::new(),
     };
