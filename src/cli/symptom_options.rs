@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use thiserror::Error;
 
 use super::arguments::CollectOptions;
@@ -31,9 +31,21 @@ struct Row {
     symptom: Symptom,
     /// Words of a command line.
     options: &'static [Choice],
-    /// What they record, in words.
-    records: &'static str,
+    /// What the capture records with them.
+    records: &'static [(Part, &'static str)],
     needs: Needs,
+}
+
+/// What a capture may record, besides the options of a symptom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Always,
+    Samples,
+    /// Events of .NET, whichever are chosen.
+    Events,
+    /// The events of the default.
+    DefaultEvents,
+    WithoutEvents,
 }
 
 /// An option that a symptom chooses, and its value.
@@ -49,6 +61,7 @@ enum Choice {
 }
 
 use Choice::{Clr, NoEvents, Profile, Providers, Requests, ThreadTime};
+use Part::{Always, DefaultEvents, Events, Samples, WithoutEvents};
 
 /// The providers of the network, from name to request.
 const NETWORK: &str = "System.Net.NameResolution,System.Net.Sockets,System.Net.Security,System.Net.Http,\
@@ -59,32 +72,53 @@ const ROWS: [Row; 8] = [
     Row {
         symptom: Symptom::HighCpu,
         options: &[],
-        records: "CPU samples with stacks, and the default .NET events",
+        records: &[
+            (Samples, "CPU samples with stacks"),
+            (DefaultEvents, "the default .NET events"),
+        ],
         needs: Needs::Samples,
     },
     Row {
         symptom: Symptom::SlowRequests,
         options: &[ThreadTime, Requests],
-        records: "requests, where threads wait, and the default: CPU samples, events of locks, GC, thread pool",
+        records: &[
+            (Events, "requests"),
+            (Always, "where threads wait"),
+            (Samples, "CPU samples"),
+            (DefaultEvents, "events of locks, GC and the thread pool"),
+        ],
         needs: Needs::Events,
     },
     Row {
         symptom: Symptom::Hang,
         // A runtime that hangs may not answer.
         options: &[ThreadTime, NoEvents],
-        records: "where threads wait, CPU samples, and all stacks at the end; no events are requested",
+        records: &[
+            (Always, "where threads wait"),
+            (Samples, "CPU samples"),
+            (Always, "all stacks at the end"),
+            (WithoutEvents, "no .NET events"),
+        ],
         needs: Needs::Samples,
     },
     Row {
         symptom: Symptom::MemoryLeak,
         options: &[Profile("gc-verbose")],
-        records: "heap sizes after collections, what allocates, CPU samples",
+        records: &[
+            (Events, "heap sizes after collections"),
+            (Events, "what allocates"),
+            (Samples, "CPU samples"),
+        ],
         needs: Needs::Events,
     },
     Row {
         symptom: Symptom::Gc,
         options: &[Profile("gc-verbose")],
-        records: "collections and their pauses, what allocates, CPU samples",
+        records: &[
+            (Events, "collections and their pauses"),
+            (Events, "what allocates"),
+            (Samples, "CPU samples"),
+        ],
         needs: Needs::Events,
     },
     Row {
@@ -95,22 +129,54 @@ const ROWS: [Row; 8] = [
             Clr("contention+exception+threading"),
             Providers(NETWORK),
         ],
-        records: "requests, names, connections, TLS, exceptions, where threads wait",
+        records: &[
+            (Events, "requests"),
+            (Events, "names"),
+            (Events, "connections"),
+            (Events, "TLS"),
+            (Events, "exceptions"),
+            (Always, "where threads wait"),
+            (Samples, "CPU samples"),
+        ],
         needs: Needs::Events,
     },
     Row {
         symptom: Symptom::Startup,
         options: &[ThreadTime],
-        records: "CPU samples, compilation and loading from the first instruction, where threads wait",
+        records: &[
+            (Samples, "CPU samples"),
+            (
+                DefaultEvents,
+                "compilation and loading from the first instruction",
+            ),
+            (Always, "where threads wait"),
+        ],
         needs: Needs::Samples,
     },
     Row {
         symptom: Symptom::LockContention,
         options: &[ThreadTime],
-        records: "where threads wait, and the default: CPU samples, events of contended locks",
+        records: &[
+            (Always, "where threads wait"),
+            (Samples, "CPU samples"),
+            (DefaultEvents, "events of contended locks"),
+        ],
         needs: Needs::One,
     },
 ];
+
+impl Part {
+    /// Returns whether a capture with these options records it.
+    fn is_recorded(self, events: &EventOptions) -> bool {
+        match self {
+            Always => true,
+            Samples => events.without_samples().is_none(),
+            Events => !events.nolttng,
+            DefaultEvents => !events.nolttng && !events.is_preset() && !events.are_chosen(),
+            WithoutEvents => events.nolttng,
+        }
+    }
+}
 
 impl Choice {
     /// Returns its words.
@@ -185,10 +251,11 @@ impl ChosenOptions {
                 NoEvents => events.nolttng = true,
             }
         }
+        let meaning = row.meaning(&kept, &replaced, &events);
         Ok(Self {
             threadtime,
             events,
-            meaning: Some(row.meaning(&kept, &replaced)),
+            meaning: Some(meaning),
         })
     }
 
@@ -219,12 +286,15 @@ impl Row {
         }
     }
 
-    fn meaning(&self, kept: &[Choice], replaced: &[Choice]) -> String {
+    fn meaning(&self, kept: &[Choice], replaced: &[Choice], events: &EventOptions) -> String {
         let words = |choices: &[Choice]| {
             let words: Vec<&str> = choices.iter().flat_map(|choice| choice.words()).collect();
             words.join(" ")
         };
-        let (symptom, records) = (variant_name(self.symptom), self.records);
+        let recorded = self.records.iter();
+        let recorded = recorded.filter(|(part, _)| part.is_recorded(events));
+        let recorded: Vec<&str> = recorded.map(|(_, words)| *words).collect();
+        let (symptom, records) = (variant_name(self.symptom), recorded.join(", "));
         match (kept, replaced) {
             ([], []) => format!("-for {symptom} stands for the default: {records}"),
             (some, []) => format!("-for {symptom} stands for {}: {records}", words(some)),
@@ -242,7 +312,8 @@ fn row_of(symptom: Symptom) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.symptom == symptom)
 }
 
-/// Returns the message about a symptom that does not exist: the nearest, and all. `None` for other errors.
+/// Returns the message about a symptom that does not exist, a missing one, or several: the nearest, and all. `None`
+/// for other errors.
 pub(super) fn about_unknown(error: &clap::Error) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -250,6 +321,12 @@ pub(super) fn about_unknown(error: &clap::Error) -> Option<String> {
     };
     text(ContextKind::InvalidArg).filter(|option| option.starts_with(OPTION))?;
     let typed = text(ContextKind::InvalidValue).unwrap_or_default();
+    if error.kind() == ErrorKind::ArgumentConflict {
+        return Some("-for: a capture is for one symptom: name one only".to_owned());
+    }
+    if typed.is_empty() {
+        return Some(format!("-for: name a symptom{}", all()));
+    }
     let is_disks = DISKS.contains(&typed.to_ascii_lowercase().as_str());
     let nearest = match error.get(ContextKind::SuggestedValue) {
         _ if is_disks => ": -io follows the requests to disks".to_owned(),
@@ -351,6 +428,25 @@ mod tests {
         );
         same("-for lock-contention -nolttng", "-threadtime -nolttng");
         same("-for LEAK", "-profile gc-verbose");
+        for (line, records) in [
+            (
+                "-for lock-contention -nolttng",
+                "where threads wait, CPU samples",
+            ),
+            (
+                "-for slow-requests -noperf",
+                "requests, where threads wait, events of locks, GC and the thread pool",
+            ),
+            (
+                "-for slow-requests -events threading",
+                "requests, where threads wait, CPU samples",
+            ),
+            ("-for high-cpu -nolttng", "CPU samples with stacks"),
+        ] {
+            let meaning = chosen(line).unwrap().meaning.unwrap();
+            let (_, recorded) = meaning.split_once(": ").unwrap();
+            assert_eq!(recorded, records, "{line}");
+        }
         let budget = parsed("-for hang -threadtime -budget 5").budget;
         assert_eq!(budget, parsed("-threadtime -budget 5").budget);
     }
@@ -383,6 +479,18 @@ mod tests {
         for symptom in Symptom::value_variants() {
             let line = format!("\n  {:<16} ", variant_name(symptom));
             assert!(message.contains(&line), "{message}");
+        }
+        for (typed, expected) in [
+            (&["--for", "gc", "--for", "hang"][..], "name one only"),
+            (&["--for"], "name a symptom\n  high-cpu "),
+            (&["--for", ""], "name a symptom\n  high-cpu "),
+        ] {
+            let typed = ["perfcollect", "collect", "x"].iter().chain(typed);
+            let error = Arguments::command()
+                .try_get_matches_from(typed)
+                .unwrap_err();
+            let message = about_unknown(&error).unwrap();
+            assert!(message.contains(expected), "{message}");
         }
         let other = ["perfcollect", "collect", "--freq", "x"];
         let error = Arguments::command()

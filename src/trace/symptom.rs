@@ -27,7 +27,7 @@ pub enum Symptom {
     /// A program starts slowly: compilation, loading, waits; best with a command.
     Startup,
     /// Threads wait for each other: which locks, and in which methods.
-    #[value(aliases = ["locks", "contention"])]
+    #[value(aliases = ["lock", "locks", "contention"])]
     LockContention,
 }
 
