@@ -7,7 +7,7 @@ use super::report::{more, short};
 use super::stacks::StackText;
 use super::{OpenTrace, count};
 use crate::output::summary::{
-    RequestDirection, RequestRoute, RequestSummary, RuntimeSummary, Summary,
+    RequestCounts, RequestDirection, RequestRoute, RequestSummary, RuntimeSummary, Summary,
 };
 
 /// Rows on a screen: names of requests, and single requests.
@@ -61,11 +61,12 @@ pub fn print_requests(
 /// Describes all requests of a process.
 pub(super) fn totals(requests: &RequestSummary) -> String {
     let incoming = &requests.incoming;
-    let mut text = format!(
-        "{} answered ({:.1} per second)",
-        count(incoming.count, "request", "requests"),
-        incoming.per_second
-    );
+    let all = count(incoming.count, "request", "requests");
+    let rate = format!("({:.1} per second)", incoming.per_second);
+    let mut text = match incoming.unended {
+        0 => format!("{all} answered {rate}"),
+        _ => format!("{all} started {rate}, {} answered", answered(incoming)),
+    };
     let parts = [
         (incoming.failed, "failed"),
         (incoming.unended, "not ended"),
@@ -86,9 +87,13 @@ pub(super) fn in_short(summary: &Summary) -> Option<String> {
     let requests = summary.runtimes.iter();
     let requests = requests.filter_map(|runtime| runtime.requests.as_ref());
     let most = requests.max_by_key(|it| (it.incoming.count, it.outgoing.count))?;
-    let all = match (most.incoming.count, most.outgoing.count) {
-        (0, sent) => format!("{sent} sent"),
-        (answered, _) => format!("{answered} answered"),
+    let unended = |counts: &RequestCounts| match counts.unended {
+        0 => String::new(),
+        unended => format!(", {unended} not ended"),
+    };
+    let all = match (&most.incoming, &most.outgoing) {
+        (RequestCounts { count: 0, .. }, sent) => format!("{} sent{}", sent.count, unended(sent)),
+        (incoming, _) => format!("{} answered{}", answered(incoming), unended(incoming)),
     };
     let slowest = most.routes.first().map_or_else(String::new, |route| {
         let (ms, what) = match route.unended_ms.filter(|ms| *ms > route.p99_ms) {
@@ -102,6 +107,11 @@ pub(super) fn in_short(summary: &Summary) -> Option<String> {
         )
     });
     Some(format!(" requests  {all}{slowest}"))
+}
+
+/// Returns the number of requests that ended.
+fn answered(counts: &RequestCounts) -> u64 {
+    counts.count.saturating_sub(counts.unended)
 }
 
 /// Prints rows by name. Outgoing requests follow the incoming ones that sent them.
