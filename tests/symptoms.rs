@@ -261,7 +261,8 @@ fn what_was_measured_is_said_if_nothing_is_found() {
     let stopped = perfcollect(&["stop", "x"]);
     assert!(stopped.contains(meaning), "{stopped}");
     let report = perfcollect(&["report", "x"]);
-    let expected = "  1. nothing found for slow-requests: ASP.NET Core answered no request; ";
+    let expected =
+        "  1. nothing found for slow-requests: ASP.NET Core got no request while the capture ran, ";
     assert!(report.starts_with(expected), "{report}");
     let summary = perfcollect(&["report", "x", "-kind", "summary"]);
     assert!(

@@ -43,6 +43,9 @@ impl MemoryUse {
     /// Returns the processes with most memory, most first.
     pub(super) fn end(mut self, pids: &[Pid]) -> Vec<ProcessMemory> {
         self.read(pids);
+        for (&pid, process) in &mut self.processes {
+            process.has_ended = resident_kib(pid).is_none();
+        }
         let mut all: Vec<ProcessMemory> = self.processes.into_values().collect();
         all.sort_by_key(|process| Reverse(process.max_kib));
         all.truncate(MAX_WAITING);
@@ -51,7 +54,7 @@ impl MemoryUse {
 
     fn read(&mut self, pids: &[Pid]) {
         for &pid in pids {
-            if let Some(kib) = machine::resident_kib(pid) {
+            if let Some(kib) = resident_kib(pid) {
                 self.add(pid, kib);
             }
         }
@@ -69,6 +72,11 @@ impl MemoryUse {
         process.last_kib = kib;
         process.max_kib = process.max_kib.max(kib);
     }
+}
+
+/// Returns the resident memory of a process; `None` if it has ended, also if its parent does not know yet.
+fn resident_kib(pid: Pid) -> Option<u64> {
+    machine::resident_kib(pid).filter(|kib| *kib > 0)
 }
 
 #[cfg(test)]
@@ -95,5 +103,24 @@ mod tests {
         let rows = MemoryUse::start(&[own, Pid(0)]).end(&[]);
         assert_eq!(rows.len(), 1);
         assert!(rows[0].first_kib > 0, "{rows:?}");
+        assert!(!rows[0].has_ended);
+    }
+
+    #[test]
+    fn a_process_that_ended_keeps_its_memory() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .unwrap();
+        let pid = Pid(child.id() as i32);
+        let memory = MemoryUse::start(&[pid]);
+        child.kill().unwrap();
+        // A zombie until it is waited for.
+        while machine::resident_kib(pid).is_some_and(|kib| kib > 0) {
+            std::thread::yield_now();
+        }
+        let rows = memory.end(&[pid]);
+        assert!(rows[0].last_kib > 0 && rows[0].has_ended, "{rows:?}");
+        child.wait().unwrap();
     }
 }

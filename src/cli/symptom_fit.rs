@@ -21,6 +21,11 @@ pub(super) fn unfit(options: &CollectOptions, pids: &[Pid]) -> Option<Notice> {
             "-for hang: the stacks at the end, and deadlocks, are those of named processes only",
             "name one with -pid or -n",
         )),
+        Symptom::MemoryLeak if pids.is_empty() && options.command.is_empty() => Some(Notice::new(
+            NoticeKind::SymptomUnfit,
+            "-for memory-leak: resident memory, and so native memory, is that of named processes only",
+            "name one with -pid or -n",
+        )),
         _ => None,
     }
 }

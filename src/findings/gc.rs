@@ -2,6 +2,7 @@
 
 use super::scene::{Scene, cpus, named, percent, shown};
 use crate::output::summary::{Finding, GcSummary, RuntimeSummary, TRACE};
+use crate::trace::Symptom;
 
 /// Share of the capture (5 %) in pauses, and of the CPU time (10 %), below which it is not
 /// remarkable.
@@ -80,10 +81,10 @@ fn with_events(scene: &Scene<'_>) -> Vec<Finding> {
             if gc.large_bytes > gc.allocated_bytes / 2 {
                 text += ", mostly large objects";
             }
+            text += &allocating(scene, runtime.summary);
             if gc.induced as f64 >= gc.count as f64 * MIN_INDUCED && gc.induced > 0 {
                 text += &format!("; the program requested {} collections", gc.induced);
             }
-            text += &allocating(runtime.summary);
             let cost = gc.cpu_ms.unwrap_or_default() / 1e3 / scene.seconds;
             runtime
                 .finding("gc", text)
@@ -116,11 +117,14 @@ fn collections(gc: &GcSummary) -> String {
 }
 
 /// Returns the type and method that allocate most, or how to record them.
-fn allocating(runtime: &RuntimeSummary) -> String {
+fn allocating(scene: &Scene<'_>, runtime: &RuntimeSummary) -> String {
+    let is_for_memory = [Symptom::Gc, Symptom::MemoryLeak];
+    let is_for_memory = is_for_memory.iter().any(|symptom| scene.is_for(*symptom));
     match runtime.allocations {
         Some(_) => {
             most_allocated(runtime).map_or_else(String::new, |most| format!(", most of it {most}"))
         }
+        None if is_for_memory => "; no types and methods were recorded".to_owned(),
         None => "; a capture with -for gc shows which types and methods".to_owned(),
     }
 }

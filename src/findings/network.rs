@@ -7,7 +7,8 @@ use crate::output::summary::{
 };
 use crate::trace::Symptom;
 
-/// Duration from which requests (the slowest 1 %) and steps of a connection are slow, in milliseconds.
+/// Duration from which requests (the slowest 1 %) and steps of a connection are slow, in milliseconds, and the age of
+/// those that have not ended.
 const MIN_MS: f64 = 100.0;
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
@@ -19,21 +20,13 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
 }
 
 fn of(scene: &Scene<'_>, runtime: &Runtime<'_>) -> Option<Finding> {
-    let slow = outgoing(runtime).filter(|route| route.p99_ms >= MIN_MS);
+    let slow = outgoing(runtime).filter(|route| duration_ms(route) >= MIN_MS);
     let slow = slow.max_by(|a, b| total_ms(a).total_cmp(&total_ms(b)));
     let failed = outgoing(runtime).filter(|route| route.counts.failed > 0);
     let failed = failed.max_by_key(|route| route.counts.failed);
     let failures = count(runtime, |route| route.counts.failed);
     let mut parts: Vec<String> = Vec::new();
-    parts.extend(slow.map(|route| {
-        format!(
-            "requests to {} take {:.2} s at p50, {:.2} s at p99 ({} in all)",
-            shown(&route.name),
-            route.p50_ms / 1e3,
-            route.p99_ms / 1e3,
-            route.counts.count
-        )
-    }));
+    parts.extend(slow.map(slow_requests));
     parts.extend(failed.map(|route| {
         format!(
             "{failures} of {} requests failed, {} of them to {}",
@@ -43,13 +36,16 @@ fn of(scene: &Scene<'_>, runtime: &Runtime<'_>) -> Option<Finding> {
         )
     }));
     let mut steps: Vec<&NetworkStep> = runtime.summary.network.iter().collect();
-    steps.retain(|step| step.failed > 0 || step.max_ms >= MIN_MS);
+    steps.retain(|step| step.failed > 0 || step.max_ms >= MIN_MS || age_ms(step) >= MIN_MS);
+    // A request waits for a connection because another step takes long, if one does.
+    steps.sort_by_key(|step| step.kind == StepKind::Queue);
     parts.extend(steps.iter().map(|step| described(step)));
     if parts.is_empty() {
         return None;
     }
     let open_ms = slow.map_or(0.0, total_ms);
-    let steps_ms = steps.iter().map(|step| step.mean_ms * step.count as f64);
+    let steps_ms = steps.iter();
+    let steps_ms = steps_ms.map(|step| step.mean_ms * step.count as f64 + age_ms(step));
     let waiting = (open_ms + steps_ms.sum::<f64>()) / 1e3 / scene.seconds;
     let waiting = if waiting.is_finite() {
         waiting.min(1.0)
@@ -57,21 +53,53 @@ fn of(scene: &Scene<'_>, runtime: &Runtime<'_>) -> Option<Finding> {
         0.0
     };
     let text = format!("{}: {}", runtime.name(), parts.join("; "));
-    let failed_steps = runtime.summary.network.iter().map(|step| step.failed);
+    let all_steps = |of: fn(&NetworkStep) -> u64| {
+        let steps = runtime.summary.network.iter();
+        steps.map(of).fold(0, u64::saturating_add) as f64
+    };
     let finding = runtime.finding("network", text);
+    let table = match steps.is_empty() {
+        true => "requests",
+        false => "network",
+    };
     Some(
         finding
             .from("runtimes.requests.routes")
             .from("runtimes.network")
             .figure("failed_requests", failures)
-            .figure(
-                "failed_steps",
-                failed_steps.fold(0, u64::saturating_add) as f64,
-            )
+            .figure("failed_steps", all_steps(|step| step.failed))
+            .figure("unended_requests", unended(runtime))
+            .figure("unended_steps", all_steps(|step| step.unended))
             .figure("slowest_p99_ms", slow.map_or(0.0, |route| route.p99_ms))
-            .more(&["report", TRACE, "-kind", "network"])
+            .more(&["report", TRACE, "-kind", table])
             .costing(waiting),
     )
+}
+
+/// Describes requests that take long or do not end.
+fn slow_requests(route: &RequestRoute) -> String {
+    let mut parts = Vec::new();
+    if ended(route) > 0 {
+        parts.push(format!(
+            "take {:.2} s at p50, {:.2} s at p99 ({} in all)",
+            route.p50_ms / 1e3,
+            route.p99_ms / 1e3,
+            route.counts.count
+        ));
+    }
+    parts.extend(route.unended_ms.map(|age| {
+        let unended = not_ended(route.counts.unended);
+        format!("{unended}, the oldest after {:.2} s", age / 1e3)
+    }));
+    format!("requests to {} {}", shown(&route.name), parts.join("; "))
+}
+
+/// Returns how many have not ended, with a verb.
+fn not_ended(count: u64) -> String {
+    match count {
+        1 => "1 has not ended".to_owned(),
+        several => format!("{several} have not ended"),
+    }
 }
 
 fn described(step: &NetworkStep) -> String {
@@ -81,7 +109,7 @@ fn described(step: &NetworkStep) -> String {
         StepKind::Connect => ("connections", "the slowest"),
         StepKind::Handshake => ("TLS handshakes", "the slowest"),
     };
-    let name = match &*step.slowest {
+    let named = |name: &str| match name {
         "" => String::new(),
         name => format!(" ({})", shown(name)),
     };
@@ -89,10 +117,22 @@ fn described(step: &NetworkStep) -> String {
         0 => String::new(),
         failed => format!(", {failed} failed"),
     };
-    format!(
-        "{} {what}{failed}, {each} took {:.0} ms{name}",
-        step.count, step.max_ms
-    )
+    let ended = (step.count > 0).then(|| {
+        let name = named(&step.slowest);
+        format!(", {each} took {:.0} ms{name}", step.max_ms)
+    });
+    let open = step.unended_ms.map(|age| {
+        let (unended, name) = (not_ended(step.unended), named(&step.oldest));
+        format!(", {unended}, the oldest after {:.2} s{name}", age / 1e3)
+    });
+    let count = step.count.saturating_add(step.unended);
+    let (ended, open) = (ended.unwrap_or_default(), open.unwrap_or_default());
+    format!("{count} {what}{failed}{ended}{open}")
+}
+
+/// Returns the age of the oldest step that has not ended; 0 if there is none.
+fn age_ms(step: &NetworkStep) -> f64 {
+    step.unended_ms.unwrap_or_default()
 }
 
 /// Returns the requests that a process sent.
@@ -102,8 +142,19 @@ fn outgoing<'a>(runtime: &Runtime<'a>) -> impl Iterator<Item = &'a RequestRoute>
     routes.filter(|route| route.direction == RequestDirection::Out)
 }
 
+/// Returns the number of requests with a name that ended.
+fn ended(route: &RequestRoute) -> u64 {
+    route.counts.count.saturating_sub(route.counts.unended)
+}
+
+/// Returns how long the slowest 1 % of the requests with a name took, or the age of one that has not ended.
+fn duration_ms(route: &RequestRoute) -> f64 {
+    route.p99_ms.max(route.unended_ms.unwrap_or_default())
+}
+
+/// Returns the time of the requests with a name that is known at least.
 fn total_ms(route: &RequestRoute) -> f64 {
-    route.mean_ms * route.counts.count.saturating_sub(route.counts.unended) as f64
+    route.mean_ms * ended(route) as f64 + route.unended_ms.unwrap_or_default()
 }
 
 fn count(runtime: &Runtime<'_>, of: impl Fn(&RequestRoute) -> u64) -> f64 {
@@ -117,13 +168,23 @@ pub(super) fn measured(scene: &Scene<'_>) -> String {
     };
     let slowest = outgoing(&runtime).map(|route| route.p99_ms);
     let slowest = slowest.fold(0.0, f64::max);
-    match sent(&runtime) {
-        0.0 => format!("HttpClient of {} sent no request", runtime.name()),
-        sent => format!(
-            "{} sent {sent} requests, none failed, and the slowest 1 % took {slowest:.0} ms or more",
-            runtime.name()
+    let name = runtime.name();
+    match (sent(&runtime), unended(&runtime)) {
+        (0.0, _) => format!(
+            "HttpClient of {name} sent no request while the capture ran, and those that were open at its start are not \
+             seen"
+        ),
+        (sent, unended) if sent == unended => {
+            format!("{name} sent {sent} requests, just before the capture ended")
+        }
+        (sent, _) => format!(
+            "{name} sent {sent} requests, none failed, and the slowest 1 % took {slowest:.0} ms or more"
         ),
     }
+}
+
+fn unended(runtime: &Runtime<'_>) -> f64 {
+    count(runtime, |route| route.counts.unended)
 }
 
 fn sent(runtime: &Runtime<'_>) -> f64 {

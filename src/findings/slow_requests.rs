@@ -132,7 +132,10 @@ fn parts(requests: &RequestSummary, route: &RequestRoute) -> Vec<String> {
     let off_cpu = off_cpu.filter(is_notable);
     let off_cpu = off_cpu.map(|part| format!("{} is outside the CPU", shown_part(part)));
     let waits = route.waiting_percent.filter(is_notable);
-    let waits = waits.map(|part| format!("{} is threads that wait", shown_part(part)));
+    let waits = waits.map(|part| match part > 100.0 {
+        true => "all of it and more is threads that wait, several for one request".to_owned(),
+        false => format!("{} is threads that wait", shown_part(part)),
+    });
     let calls = Some(route.calls_percent).filter(is_notable);
     let calls = calls.map(|part| {
         let sent = requests.routes.iter();

@@ -5,8 +5,9 @@ use clap::ValueEnum;
 use super::find;
 use super::tests::summary;
 use crate::output::summary::{
-    Finding, GcSummary, HeapGrowth, NetworkStep, PlaceTime, RequestCounts, RequestDirection,
-    RequestRoute, RequestSummary, RuntimeSummary, StepKind, Summary, ThreadTime, WaitSummary, Work,
+    AllocationSummary, Finding, GcSummary, HeapGrowth, NetworkStep, PlaceTime, RequestCounts,
+    RequestDirection, RequestRoute, RequestSummary, RuntimeSummary, StepKind, Summary, ThreadTime,
+    WaitSummary, Work,
 };
 use crate::output::variant_name;
 use crate::trace::{Notice, NoticeKind, ProcessMemory, Symptom};
@@ -156,10 +157,11 @@ fn memory_beside_the_heap_is_native() {
         first_kib: 100_000,
         last_kib: 200_000,
         max_kib: 200_000,
+        has_ended: false,
     });
     let words = [
         "from 102.4 to 204.8 MB",
-        "10.0 to 10.1 MB: the rest is native",
+        "10.0 to 10.1 MB in 8.0 s: the rest is native",
     ];
     expect(&leak, "memory-growth", &words);
     leak.runtimes = vec![growth(true, 10_000_000, 95_000_000)];
@@ -168,7 +170,72 @@ fn memory_beside_the_heap_is_native() {
     let growth = found.iter().filter(|found| found.rule == "memory-growth");
     assert_eq!(growth.count(), 1, "{found:#?}");
     leak.runtimes.clear();
-    expect(&leak, "memory-growth", &["it is native memory"]);
+    let words = ["it is native memory", "a capture with -faults"];
+    expect(&leak, "memory-growth", &words);
+    leak.info.memory[0].has_ended = true;
+    leak.faults = Some(Default::default());
+    let words = ["to 204.8 MB before it ended", "`report -kind faults`"];
+    expect(&leak, "memory-growth", &words);
+    assert!(first(&leak).command.contains(&"faults".to_owned()));
+}
+
+/// The heap is measured between two collections, the resident memory in all of the capture.
+#[test]
+fn a_heap_that_grows_as_fast_as_the_memory_precedes_it() {
+    let allocated = |bytes, mut runtime: RuntimeSummary| {
+        runtime.allocations = Some(AllocationSummary {
+            bytes,
+            ..AllocationSummary::default()
+        });
+        runtime
+    };
+    let memory = |leak: &mut Summary, last_kib| {
+        leak.info.memory = vec![ProcessMemory {
+            pid: 7,
+            first_kib: 100_000,
+            last_kib,
+            ..ProcessMemory::default()
+        }];
+    };
+    let mut short = growth(true, 70_000_000, 90_000_000);
+    let gc = short.gc.as_mut().unwrap();
+    gc.growth.as_mut().unwrap().seconds = 2.0;
+    let mut leak = of(Symptom::MemoryLeak, 10.0, allocated(600_000_000, short));
+    let texts = |leak: &Summary| -> Vec<String> {
+        let found = find(leak).into_iter();
+        let found = found.filter(|found| found.rule == "memory-growth");
+        found.map(|found| found.text).collect()
+    };
+    memory(&mut leak, 250_000);
+    let found = texts(&leak);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    // The rest is more than the heap, but what it is is not certain.
+    memory(&mut leak, 900_000);
+    let found = texts(&leak);
+    assert!(found[0].starts_with("the heap of Shop"), "{found:#?}");
+    assert!(found[1].contains("the rest is native"), "{found:#?}");
+    // The program allocated less than that.
+    leak.runtimes[0].allocations.as_mut().unwrap().bytes = 30_000_000;
+    let found = texts(&leak);
+    let words = "its objects took 30.0 MB, those that are garbage too: it is native memory";
+    assert!(found[0].contains(words), "{found:#?}");
+}
+
+#[test]
+fn memory_that_is_not_read_is_said() {
+    let mut leak = of(Symptom::MemoryLeak, 10.0, RuntimeSummary::default());
+    leak.runtimes.clear();
+    leak.info.system_wide = true;
+    let words = ["resident memory is read in a capture with -pid"];
+    expect(&leak, "not-found", &words);
+    leak.info.memory.push(ProcessMemory {
+        pid: 7,
+        first_kib: 1000,
+        last_kib: 2000,
+        max_kib: 2000,
+        has_ended: true,
+    });
+    expect(&leak, "not-found", &["2.0 MB before it ended"]);
 }
 
 #[test]
@@ -226,6 +293,57 @@ fn failures_and_slow_steps_of_the_network_are_found() {
     expect(&names, "network", &words);
 }
 
+/// A server that takes connections and does not answer.
+#[test]
+fn requests_and_steps_that_do_not_end_are_found() {
+    let hanging = |count, unended, age: f64| RequestRoute {
+        direction: RequestDirection::Out,
+        name: "https://a/".into(),
+        counts: RequestCounts {
+            count,
+            unended,
+            ..RequestCounts::default()
+        },
+        unended_ms: Some(age),
+        ..RequestRoute::default()
+    };
+    let runtime = |route, network| RuntimeSummary {
+        requests: Some(RequestSummary {
+            routes: vec![route],
+            ..RequestSummary::default()
+        }),
+        network,
+        ..RuntimeSummary::default()
+    };
+    let found = |runtime| of(Symptom::Networking, 10.0, runtime);
+    let mut hangs = found(runtime(hanging(12, 12, 8200.0), vec![]));
+    let words = ["requests to https://a/ 12 have not ended, the oldest after 8.20 s"];
+    expect(&hangs, "network", &words);
+    assert!(first(&hangs).command.contains(&"requests".to_owned()));
+    assert!(first(&hangs).cost_cpus > 0.5);
+    let new = found(runtime(hanging(2, 2, 50.0), vec![]));
+    let words = ["sent 2 requests, just before the capture ended"];
+    expect(&new, "not-found", &words);
+    let queue = NetworkStep {
+        count: 3,
+        max_ms: 2000.0,
+        ..NetworkStep::default()
+    };
+    let handshakes = NetworkStep {
+        kind: StepKind::Handshake,
+        unended: 4,
+        unended_ms: Some(9000.0),
+        oldest: "a".into(),
+        ..NetworkStep::default()
+    };
+    hangs.runtimes[0].network = vec![queue, handshakes];
+    let words = [
+        "; 4 TLS handshakes, 4 have not ended, the oldest after 9.00 s (a); 3 waits for a connection",
+    ];
+    expect(&hangs, "network", &words);
+    assert!(first(&hangs).command.contains(&"network".to_owned()));
+}
+
 #[test]
 fn the_start_of_a_program_is_found_unless_it_is_over() {
     let mut start = of(Symptom::Startup, 500.0, RuntimeSummary::default());
@@ -270,6 +388,59 @@ fn threads_that_wait_for_a_cpu_do_not_hang() {
         });
         expect(&hang, rule, &[]);
     }
+}
+
+/// Threads of the pool serve requests. A main thread may wait for the key that ends the program.
+#[test]
+fn threads_of_the_pool_that_sleep_in_your_code_delay_requests() {
+    let place = |reason: &str, method: &str, ms, pool_threads| PlaceTime {
+        pid: 7,
+        reason: reason.into(),
+        method: method.into(),
+        own: true,
+        ms,
+        pool_threads,
+        ..PlaceTime::default()
+    };
+    let mut slow = of(Symptom::SlowRequests, 10.0, RuntimeSummary::default());
+    slow.thread_time = Some(ThreadTime {
+        places: vec![
+            place("file", "Shop.Program.Main(string[])", 10_000.0, 0),
+            place("sleep", "Shop.Timer.Run()", 9000.0, 0),
+            place("sleep", "Shop.Orders.Get(int)", 8000.0, 40),
+        ],
+        ..ThreadTime::default()
+    });
+    let found = find(&slow);
+    let words = "wait: 8.0 s asleep in Orders.Get, 10.0 s for files in Program.Main";
+    assert!(found[1].text.contains(words), "{found:#?}");
+    assert_eq!(found[1].figures["blocked_ms"], 8000.0);
+    slow.info.symptom = Some(Symptom::Hang);
+    expect(&slow, "thread-time", &[words]);
+    slow.info.symptom = None;
+    assert_eq!(find(&slow)[0].figures["blocked_ms"], 0.0);
+}
+
+#[test]
+fn waits_for_other_threads_may_be_locks() {
+    let mut locks = of(Symptom::LockContention, 10.0, RuntimeSummary::default());
+    let place = PlaceTime {
+        pid: 7,
+        reason: "event".into(),
+        method: "Shop.Orders.Add(int)".into(),
+        own: true,
+        ms: 9000.0,
+        ..PlaceTime::default()
+    };
+    locks.thread_time = Some(ThreadTime {
+        places: vec![place],
+        ..ThreadTime::default()
+    });
+    let words = [
+        "no thread waited for what is known as a lock; threads of Shop (pid 7) waited 9.0 s for other threads in \
+         Orders.Add; ",
+    ];
+    expect(&locks, "not-found", &words);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //! finding says what was measured instead.
 
 use super::gc::allocates;
-use super::scene::{Scene, percent, process_name, shown};
+use super::scene::{Scene, percent, process_name, short_method, shown};
 use super::thread_time;
-use crate::output::summary::{Finding, RequestDirection, TRACE};
+use crate::output::duration::duration;
+use crate::output::summary::{Finding, PlaceTime, RequestDirection, TRACE};
 use crate::output::variant_name;
 use crate::trace::{NoticeKind, Symptom};
 
@@ -58,7 +59,7 @@ const ROWS: [Row; 8] = [
         ],
         table: "requests",
         measured: requests,
-        next: "-for networking or -for high-cpu",
+        next: "-for hang, -for networking or -for high-cpu",
     },
     Row {
         symptom: Symptom::Hang,
@@ -186,7 +187,9 @@ fn busiest(scene: &Scene<'_>) -> String {
 fn requests(scene: &Scene<'_>) -> String {
     let rows = scene.runtimes().filter_map(|runtime| {
         let requests = runtime.summary.requests.as_ref()?;
-        Some((requests.incoming.count, &requests.routes))
+        let incoming = &requests.incoming;
+        let answered = incoming.count.saturating_sub(incoming.unended);
+        Some((answered, &requests.routes))
     });
     let (mut count, mut slowest) = (0_u64, None);
     for (answered, routes) in rows {
@@ -200,7 +203,13 @@ fn requests(scene: &Scene<'_>) -> String {
     }
     match slowest {
         _ if scene.runtimes().next().is_none() => no_runtime(),
-        None => "ASP.NET Core answered no request".to_owned(),
+        None => {
+            "ASP.NET Core got no request while the capture ran, and those that were open at its start are not seen"
+                .to_owned()
+        }
+        Some(_) if count == 0 => {
+            "requests started just before the capture ended, and none was answered".to_owned()
+        }
         Some(route) => format!(
             "{count} requests answered, the slowest 1 % of {} in {:.0} ms or more",
             shown(&route.name),
@@ -275,25 +284,36 @@ fn locks(scene: &Scene<'_>) -> String {
         ))
     });
     let most = waits.max_by(|(_, _, a), (_, _, b)| a.total_cmp(b));
-    let times = scene.summary.thread_time.as_ref();
-    match (most, times) {
+    let name = |place: &PlaceTime| process_name(scene.program_of(place.pid), place.pid);
+    let known = match (most, longest(scene, "lock")) {
         (Some((name, count, ms)), _) => {
             format!("threads of {name} waited {count} times for locks, {ms:.0} ms in all")
         }
-        (None, Some(times)) => {
-            let locks = times.places.iter().filter(|place| place.reason == "lock");
-            let most = locks.max_by(|a, b| a.ms.total_cmp(&b.ms));
-            most.map_or_else(
-                || "no thread waited for a lock".to_owned(),
-                |place| {
-                    format!(
-                        "threads of {} waited {:.0} ms for locks",
-                        process_name(scene.program_of(place.pid), place.pid),
-                        place.ms
-                    )
-                },
+        (None, Some(place)) => {
+            format!(
+                "threads of {} waited {:.0} ms for locks",
+                name(place),
+                place.ms
             )
         }
-        (None, None) => "no thread waited for a lock".to_owned(),
+        (None, None) => "no thread waited for what is known as a lock".to_owned(),
+    };
+    // A mutex of .NET and a semaphore are waits for another thread.
+    match longest(scene, "event").filter(|place| !thread_time::is_entry_point(place)) {
+        Some(place) => format!(
+            "{known}; threads of {} waited {} for other threads in {}",
+            name(place),
+            duration(place.ms / 1e3),
+            short_method(&place.method)
+        ),
+        None => known,
     }
+}
+
+/// Returns the place where threads waited longest for a reason, in code of the user.
+fn longest<'a>(scene: &Scene<'a>, reason: &str) -> Option<&'a PlaceTime> {
+    let places = scene.summary.thread_time.iter();
+    let places = places.flat_map(|times| &times.places);
+    let places = places.filter(|place| place.reason == reason && place.own);
+    places.max_by(|a, b| a.ms.total_cmp(&b.ms))
 }

@@ -3,16 +3,22 @@
 use super::scene::{Scene, process_name, short_method};
 use crate::output::duration::duration;
 use crate::output::summary::{Finding, PlaceTime, TRACE};
+use crate::trace::Symptom;
 
 /// Waiting threads on average below which it is not remarkable.
 const MIN_WAITING: f64 = 0.05;
 /// Number of places that are named.
 const MAX_NAMED: usize = 3;
 /// Reasons for which a thread waits because it has no work, or is asked to wait.
-const HARMLESS: [&str; 3] = ["idle", "sleep", "stopped"];
+const HARMLESS: [&str; 3] = ["idle", SLEEP, "stopped"];
+const SLEEP: &str = "sleep";
 /// Reasons for which the entry point of a program waits for its end, and its names.
 const UNTIL_END: [&str; 4] = ["task", "event", "thread", "signal"];
-const ENTRY_POINTS: [&str; 4] = ["Main", "<Main>", "<Main>$", "main"];
+const ENTRY_POINTS: [&str; 4] = ["Main", "<Main>", "<Main>$", NATIVE_MAIN];
+/// Reasons for which that of a .NET program waits for input, such as a key that ends it. A native one may have all
+/// of the program.
+const FOR_INPUT: [&str; 3] = ["io", "file", "pipe"];
+const NATIVE_MAIN: &str = "main";
 /// Reasons of a process that has nothing to do: a service waits for its clients like that.
 const WITHOUT_WORK: [&str; 8] = [
     "io", "socket", "pipe", "event", "task", "thread", "signal", "child",
@@ -47,7 +53,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         // Nobody asked about a process of a capture of the machine.
         let is_harmless = |place: &PlaceTime| {
             let is_usual = WITHOUT_WORK.contains(&&*place.reason);
-            is_harmless(place) || scene.summary.info.system_wide && is_usual
+            is_harmless(scene, place) || scene.summary.info.system_wide && is_usual
         };
         let mut places = joined(places.filter(|place| !(is_at_rest && is_harmless(place))));
         // What is worth a look first.
@@ -65,7 +71,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         if places.is_empty() || !cost.is_finite() {
             return None;
         }
-        let blocked = places.iter().filter(|place| is_blocked(place));
+        let blocked = places.iter().filter(|place| is_blocked(scene, place));
         let blocked_ms: f64 = blocked.map(|place| place.ms).sum();
         let named: Vec<String> = places.iter().take(MAX_NAMED).map(described).collect();
         let mut rows = scene.summary.processes.iter();
@@ -109,7 +115,10 @@ fn joined<'a>(places: impl Iterator<Item = &'a PlaceTime>) -> Vec<PlaceTime> {
             false => (&other.reason, &other.method) == (&place.reason, &place.method),
         };
         match joined.iter_mut().find(same) {
-            Some(other) => other.ms += place.ms,
+            Some(other) => {
+                other.ms += place.ms;
+                other.pool_threads = other.pool_threads.max(place.pool_threads);
+            }
             None => joined.push(place.clone()),
         }
     }
@@ -131,16 +140,36 @@ fn is_at_rest(scene: &Scene<'_>, pid: i32) -> bool {
 }
 
 /// Returns whether threads at a place wait for something that must come, not for a CPU.
-fn is_blocked(place: &PlaceTime) -> bool {
-    !is_harmless(place) && !FOR_A_CPU.contains(&&*place.reason)
+fn is_blocked(scene: &Scene<'_>, place: &PlaceTime) -> bool {
+    !is_harmless(scene, place) && !FOR_A_CPU.contains(&&*place.reason)
 }
 
 /// Returns whether the time at a place is as it should be: it costs nothing.
-fn is_harmless(place: &PlaceTime) -> bool {
-    let method = short_method(&place.method);
-    let name = method.rsplit('.').next().unwrap_or_default();
-    HARMLESS.contains(&&*place.reason)
-        || UNTIL_END.contains(&&*place.reason) && ENTRY_POINTS.contains(&name)
+fn is_harmless(scene: &Scene<'_>, place: &PlaceTime) -> bool {
+    let reason = &*place.reason;
+    HARMLESS.contains(&reason) && !delays_work(scene, place)
+        || is_entry_point(place) && UNTIL_END.contains(&reason)
+        || is_entry_point(place)
+            && FOR_INPUT.contains(&reason)
+            && name_of(&place.method) != NATIVE_MAIN
+}
+
+/// Returns whether threads of the pool sleep in the user's code, in a capture for work that takes too long.
+fn delays_work(scene: &Scene<'_>, place: &PlaceTime) -> bool {
+    let symptoms = [Symptom::SlowRequests, Symptom::Hang];
+    let is_slow = symptoms.iter().any(|symptom| scene.is_for(*symptom));
+    is_slow && place.reason == SLEEP && place.own && place.pool_threads > 0
+}
+
+/// Returns whether threads wait in the entry point of a program.
+pub(super) fn is_entry_point(place: &PlaceTime) -> bool {
+    ENTRY_POINTS.contains(&&*name_of(&place.method))
+}
+
+/// Returns the name of a method without its type.
+fn name_of(method: &str) -> String {
+    let method = short_method(method);
+    method.rsplit('.').next().unwrap_or_default().to_owned()
 }
 
 /// Returns how long threads waited at a place, for what and where.

@@ -67,6 +67,8 @@ pub(crate) struct Steps {
     pub(crate) longest: String,
     /// Number of those that had not ended with the events, or that are beyond the limit.
     pub(crate) unended: u64,
+    /// Age of the oldest one of those that are open, and its host or address, if there is any. Untrusted.
+    pub(crate) oldest: Option<(u64, String)>,
     open: HashMap<[u8; 16], (Nanos, String)>,
 }
 
@@ -160,11 +162,13 @@ impl Network {
         }
     }
 
-    /// Counts what is open.
-    pub(super) fn finish(&mut self) {
+    /// Counts what is open at the end of the events.
+    pub(super) fn finish(&mut self, end: Nanos) {
         for steps in &mut self.steps {
-            let open = std::mem::take(&mut steps.open).len();
-            steps.unended = steps.unended.saturating_add(open as u64);
+            let open = std::mem::take(&mut steps.open);
+            steps.unended = steps.unended.saturating_add(open.len() as u64);
+            let oldest = open.into_values().min();
+            steps.oldest = oldest.map(|(start, name)| (end.0.saturating_sub(start.0), name));
         }
     }
 }
@@ -224,11 +228,13 @@ mod tests {
             network.take(&step(SOCKETS, name, time, activity));
         }
         network.take(&step(NAME_RESOLUTION, "ConnectStart", 80, 5));
-        network.finish();
+        network.finish(Nanos(90_000));
         let steps = network.steps(StepKind::Connect);
         assert_eq!((steps.ended, steps.failed, steps.unended), (2, 1, 2));
         assert_eq!((steps.ns, steps.longest_ns), (50_000, 30_000));
-        assert_eq!(network.steps(StepKind::Resolution).unended, 0);
+        assert_eq!(steps.oldest, Some((20_000, String::new())));
+        let names = network.steps(StepKind::Resolution);
+        assert_eq!((names.unended, &names.oldest), (0, &None));
     }
 
     #[test]
@@ -240,7 +246,7 @@ mod tests {
             network.take(&start);
         }
         assert_eq!(network.steps(StepKind::Handshake).open.len(), MAX_OPEN);
-        network.finish();
+        network.finish(Nanos(0));
         let unended = network.steps(StepKind::Handshake).unended;
         assert_eq!(unended, 2 * MAX_OPEN as u64);
     }

@@ -182,7 +182,7 @@ pub(crate) fn histories(
         history.contention.finish(end);
         history.waits.finish(end);
         history.requests.finish(end);
-        history.network.finish();
+        history.network.finish(end);
         history.cpu = CpuTime::new(&history.gc);
     }
     charge(trace, &mut histories);

@@ -199,11 +199,22 @@ pub(super) fn network(summary: &Summary) -> Table {
                 row.mean_ms.into(),
                 row.max_ms.into(),
                 (&*row.slowest).into(),
+                row.unended_ms.map_or(Cell::None, Cell::from),
+                (&*row.oldest).into(),
             ]
         })
     });
     let columns = [
-        "pid", "step", "count", "failed", "unended", "mean_ms", "max_ms", "slowest",
+        "pid",
+        "step",
+        "count",
+        "failed",
+        "unended",
+        "mean_ms",
+        "max_ms",
+        "slowest",
+        "unended_ms",
+        "oldest",
     ];
     Table::new("network", columns, rows)
 }

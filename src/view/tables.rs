@@ -14,6 +14,7 @@ use super::{
 use crate::output::sanitize::json_text;
 use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
 use crate::output::variant_name;
+use crate::trace::Symptom;
 
 /// Part of the samples (0.1 %) that a frame of the call tree has at least.
 const MIN_TREE_PART: f64 = 0.001;
@@ -28,7 +29,9 @@ const HIDDEN: &str = "what threads wait for is of the end of the capture: select
 const NO_REQUESTS: &str =
     "no requests were recorded: a capture with -requests records those that start while it runs";
 
-/// Why there are no steps of connections.
+/// Why there are no steps of connections: in a capture that records them, and in others.
+const NO_STEPS: &str = "no steps of connections: HttpClient made none while the capture ran, or took connections that were open already; \
+                        -kind requests shows its requests";
 const NO_NETWORK: &str =
     "no steps of connections were recorded: a capture with -for networking records them";
 
@@ -176,7 +179,7 @@ pub fn print_table(
     let omitted = match table.rows.is_empty() {
         true if kind == ReportKind::Alloc => Some(NO_ALLOCATIONS.to_owned()),
         true if kind == ReportKind::Requests => Some(NO_REQUESTS.to_owned()),
-        true if kind == ReportKind::Network => Some(NO_NETWORK.to_owned()),
+        true if kind == ReportKind::Network => Some(no_network(&trace.summary).to_owned()),
         true if kind == ReportKind::Counters => Some(counters::NOT_COUNTED.to_owned()),
         true if kind == ReportKind::Gc => Some(NO_GC.to_owned()),
         true if kind == ReportKind::Contention => Some(NO_CONTENTION.to_owned()),
@@ -196,6 +199,13 @@ pub fn print_table(
             Ok(None)
         }
         omitted => Ok(omitted),
+    }
+}
+
+fn no_network(summary: &Summary) -> &'static str {
+    match summary.info.symptom {
+        Some(Symptom::Networking) => NO_STEPS,
+        _ => NO_NETWORK,
     }
 }
 

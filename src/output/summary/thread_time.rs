@@ -16,6 +16,8 @@ const MIN_PART: u64 = 1000;
 const MAX_REASONS: usize = 16;
 /// Maximum number of threads.
 const MAX_THREADS: usize = 500;
+/// Name of the threads of the .NET thread pool that run work.
+const POOL_THREAD: &str = ".NET TP Worker";
 
 /// Where threads spent the time without a CPU, if the capture followed that.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -81,6 +83,9 @@ pub struct PlaceTime {
     pub ms: f64,
     /// Number of threads.
     pub threads: u64,
+    /// Number of these that are of the .NET thread pool.
+    #[serde(default)]
+    pub pool_threads: u64,
 }
 
 impl ThreadTime {
@@ -145,7 +150,10 @@ impl ThreadTime {
         let mut places: Vec<_> = by_place
             .into_iter()
             .map(|((pid, place), threads)| {
-                (pid, place, threads.values().sum::<u64>(), threads.len())
+                let pool = threads.keys();
+                let pool = pool.filter(|id| &*trace.threads[id.index()].name == POOL_THREAD);
+                let counts = [threads.len(), pool.count()];
+                (pid, place, threads.values().sum::<u64>(), counts)
             })
             .collect();
         places.sort_by_key(|(pid, place, ns, _)| {
@@ -156,7 +164,8 @@ impl ThreadTime {
         let least = trace.info.duration_ns() / MIN_PART;
         places.retain(|(_, _, ns, _)| *ns >= least);
         places.truncate(TOP);
-        let places = places.into_iter().map(|(pid, place, ns, threads)| {
+        let places = places.into_iter().map(|(pid, place, ns, counts)| {
+            let [threads, pool_threads] = counts.map(|count| count as u64);
             let [module, method] = place.code.names(trace);
             PlaceTime {
                 pid,
@@ -166,7 +175,8 @@ impl ThreadTime {
                 method,
                 own: place.code.own,
                 ms: ms(ns),
-                threads: threads as u64,
+                threads,
+                pool_threads,
             }
         });
         Some(Self {

@@ -94,6 +94,7 @@ impl RuntimeSummary {
         self.network.truncate(network::MAX_KINDS);
         for step in &mut self.network {
             step.slowest = kept(&step.slowest);
+            step.oldest = kept(&step.oldest);
         }
     }
 }

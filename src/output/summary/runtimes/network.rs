@@ -35,6 +35,10 @@ pub struct NetworkStep {
     pub failed: u64,
     /// Number of steps that had not ended when the events ended, or whose end is lost.
     pub unended: u64,
+    /// Age of the oldest one that had not ended then.
+    pub unended_ms: Option<f64>,
+    /// Host or address of that one; empty if it is unknown. Untrusted.
+    pub oldest: String,
     /// Mean duration.
     pub mean_ms: f64,
     /// Longest duration.
@@ -46,6 +50,7 @@ pub struct NetworkStep {
 pub(super) fn rows(network: &Network) -> Vec<NetworkStep> {
     let rows = network::StepKind::ALL.into_iter().map(|kind| {
         let steps = network.steps(kind);
+        let oldest = steps.oldest.as_ref();
         NetworkStep {
             kind: match kind {
                 network::StepKind::Queue => StepKind::Queue,
@@ -56,6 +61,8 @@ pub(super) fn rows(network: &Network) -> Vec<NetworkStep> {
             count: steps.ended,
             failed: steps.failed,
             unended: steps.unended,
+            unended_ms: oldest.map(|(age, _)| ms(*age)),
+            oldest: oldest.map_or_else(String::new, |(_, name)| kept(name)),
             mean_ms: ms(steps.ns) / steps.ended.max(1) as f64,
             max_ms: ms(steps.longest_ns),
             slowest: kept(&steps.longest),
