@@ -125,7 +125,7 @@ fn of_process(
             format!(", without a .NET runtime that sent events: it is native memory; {native}")
         }
         (_, _, Some(bytes)) => format!(
-            ", and its objects took {:.1} MB, those that are garbage too: it is native memory; {native}",
+            ", and all objects that it allocated meanwhile took {:.1} MB: it is native memory; {native}",
             bytes / MB
         ),
         (_, Some(heap), _) => format!(

@@ -10,6 +10,8 @@ use crate::trace::Symptom;
 /// Duration from which requests (the slowest 1 %) and steps of a connection are slow, in milliseconds, and the age of
 /// those that have not ended.
 const MIN_MS: f64 = 100.0;
+/// Part of the duration of a request that a step takes at least if it is the cause.
+const MIN_CAUSE: f64 = 0.5;
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     if !scene.is_for(Symptom::Networking) {
@@ -58,9 +60,14 @@ fn of(scene: &Scene<'_>, runtime: &Runtime<'_>) -> Option<Finding> {
         steps.map(of).fold(0, u64::saturating_add) as f64
     };
     let finding = runtime.finding("network", text);
-    let table = match steps.is_empty() {
-        true => "requests",
-        false => "network",
+    // Requests are slow because of a step that takes most of their time.
+    let slow_ms = slow.map_or(0.0, duration_ms);
+    let is_cause = |step: &&NetworkStep| {
+        step.failed > 0 || step.max_ms.max(age_ms(step)) >= slow_ms * MIN_CAUSE
+    };
+    let table = match steps.iter().any(is_cause) {
+        true => "network",
+        false => "requests",
     };
     Some(
         finding
@@ -78,20 +85,36 @@ fn of(scene: &Scene<'_>, runtime: &Runtime<'_>) -> Option<Finding> {
 
 /// Describes requests that take long or do not end.
 fn slow_requests(route: &RequestRoute) -> String {
-    let mut parts = Vec::new();
-    if ended(route) > 0 {
-        parts.push(format!(
-            "take {:.2} s at p50, {:.2} s at p99 ({} in all)",
-            route.p50_ms / 1e3,
-            route.p99_ms / 1e3,
-            route.counts.count
-        ));
+    let name = shown(&route.name);
+    let open = route.unended_ms.map(|age| oldest(age, ""));
+    if ended(route) == 0 {
+        let unended = route.counts.unended;
+        let have = match unended {
+            1 => format!("1 request to {name} has"),
+            _ => format!("{unended} requests to {name} have"),
+        };
+        return format!("{have} not ended{}", open.unwrap_or_default());
     }
-    parts.extend(route.unended_ms.map(|age| {
-        let unended = not_ended(route.counts.unended);
-        format!("{unended}, the oldest after {:.2} s", age / 1e3)
-    }));
-    format!("requests to {} {}", shown(&route.name), parts.join("; "))
+    let open = open.map(|oldest| format!("; {}{oldest}", not_ended(route.counts.unended)));
+    format!(
+        "requests to {name} take {:.2} s at p50, {:.2} s at p99 ({} in all){}",
+        route.p50_ms / 1e3,
+        route.p99_ms / 1e3,
+        route.counts.count,
+        open.unwrap_or_default()
+    )
+}
+
+/// Returns the age of the oldest one that has not ended, with its name in brackets, if it has one.
+fn oldest(age_ms: f64, name: &str) -> String {
+    format!(", the oldest after {:.2} s{}", age_ms / 1e3, named(name))
+}
+
+fn named(name: &str) -> String {
+    match name {
+        "" => String::new(),
+        name => format!(" ({})", shown(name)),
+    }
 }
 
 /// Returns how many have not ended, with a verb.
@@ -109,25 +132,30 @@ fn described(step: &NetworkStep) -> String {
         StepKind::Connect => ("connections", "the slowest"),
         StepKind::Handshake => ("TLS handshakes", "the slowest"),
     };
-    let named = |name: &str| match name {
-        "" => String::new(),
-        name => format!(" ({})", shown(name)),
-    };
-    let failed = match step.failed {
-        0 => String::new(),
-        failed => format!(", {failed} failed"),
-    };
-    let ended = (step.count > 0).then(|| {
-        let name = named(&step.slowest);
-        format!(", {each} took {:.0} ms{name}", step.max_ms)
-    });
-    let open = step.unended_ms.map(|age| {
-        let (unended, name) = (not_ended(step.unended), named(&step.oldest));
-        format!(", {unended}, the oldest after {:.2} s{name}", age / 1e3)
-    });
-    let count = step.count.saturating_add(step.unended);
-    let (ended, open) = (ended.unwrap_or_default(), open.unwrap_or_default());
-    format!("{count} {what}{failed}{ended}{open}")
+    let mut parts = Vec::new();
+    if step.count > 0 {
+        let failed = match step.failed {
+            0 => String::new(),
+            failed => format!(", {failed} failed"),
+        };
+        parts.push(format!(
+            "{} {what}{failed}, {each} took {:.0} ms{}",
+            step.count,
+            step.max_ms,
+            named(&step.slowest)
+        ));
+    }
+    parts.extend(step.unended_ms.map(|age| {
+        let unended = match parts.is_empty() {
+            true => format!("{} {what}: not ended", step.unended),
+            false => not_ended(step.unended),
+        };
+        unended + &oldest(age, &step.oldest)
+    }));
+    if parts.is_empty() {
+        parts.push(format!("{} {what} failed", step.failed));
+    }
+    parts.join(", ")
 }
 
 /// Returns the age of the oldest step that has not ended; 0 if there is none.

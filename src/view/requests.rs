@@ -72,6 +72,7 @@ pub(super) fn totals(requests: &RequestSummary) -> String {
         (incoming.unended, "not ended"),
         (requests.outgoing.count, "sent"),
         (requests.outgoing.failed, "of these failed"),
+        (requests.outgoing.unended, "of these not ended"),
         (requests.unstarted, "without a start"),
         (requests.without_activity, "without an activity id"),
         (requests.omitted, "without times and a name: too many"),
