@@ -10,8 +10,9 @@ use crate::trace::Symptom;
 const MIN_P99_MS: [f64; 2] = [500.0, 100.0];
 /// Number of requests with a name below which they are not remarkable.
 const MIN_REQUESTS: u64 = 3;
-/// Age from which requests may hang, and the cost of that: below what is certain.
-const MIN_STUCK_MS: f64 = 5000.0;
+/// Age from which requests may hang, the second for a capture of slow requests, and the cost of that: below what
+/// is certain.
+const MIN_STUCK_MS: [f64; 2] = [5000.0, 1000.0];
 const STUCK_COST: f64 = 0.1;
 /// Part of the time of requests, in percent, below which it is not named.
 const MIN_PERCENT: f64 = 5.0;
@@ -19,7 +20,7 @@ const MIN_PERCENT: f64 = 5.0;
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let programs = scene.runtimes().flat_map(|runtime| {
         let requests = runtime.summary.requests.as_ref();
-        let found = requests.map(|it| [slow(scene, &runtime, it), stuck(&runtime, it)]);
+        let found = requests.map(|it| [slow(scene, &runtime, it), stuck(scene, &runtime, it)]);
         found.into_iter().flatten().flatten()
     });
     programs.collect()
@@ -69,10 +70,11 @@ fn slow(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) -> 
 }
 
 /// Returns the finding about the requests that have been open for longest.
-fn stuck(runtime: &Runtime<'_>, requests: &RequestSummary) -> Option<Finding> {
+fn stuck(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) -> Option<Finding> {
+    let min_ms = of_capture(scene, MIN_STUCK_MS);
     let several = incoming(requests).filter(|it| it.counts.unended >= MIN_REQUESTS);
     let old = several.filter_map(|it| {
-        let age = it.unended_ms.filter(|ms| *ms >= MIN_STUCK_MS)?;
+        let age = it.unended_ms.filter(|ms| *ms >= min_ms)?;
         Some((it, age))
     });
     let (route, age_ms) = old.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
@@ -104,12 +106,15 @@ fn incoming(requests: &RequestSummary) -> impl Iterator<Item = &RequestRoute> {
 }
 
 fn is_slow(scene: &Scene<'_>, route: &RequestRoute) -> bool {
-    let [min_ms, min_of_symptom_ms] = MIN_P99_MS;
-    let min_ms = match scene.is_for(Symptom::SlowRequests) {
+    ended(route) >= MIN_REQUESTS && route.p99_ms >= of_capture(scene, MIN_P99_MS)
+}
+
+/// Returns one of two thresholds, the second if the capture is for slow requests.
+fn of_capture(scene: &Scene<'_>, [min_ms, min_of_symptom_ms]: [f64; 2]) -> f64 {
+    match scene.is_for(Symptom::SlowRequests) {
         true => min_of_symptom_ms,
         false => min_ms,
-    };
-    ended(route) >= MIN_REQUESTS && route.p99_ms >= min_ms
+    }
 }
 
 fn ended(route: &RequestRoute) -> u64 {

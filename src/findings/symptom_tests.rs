@@ -389,6 +389,36 @@ fn threads_that_wait_for_a_cpu_do_not_hang() {
     }
 }
 
+#[test]
+fn requests_without_an_answer_are_not_answered() {
+    let mut slow = of(Symptom::SlowRequests, 10.0, RuntimeSummary::default());
+    let counts = RequestCounts {
+        count: 4,
+        unended: 4,
+        ..RequestCounts::default()
+    };
+    let mut set_age = |age_ms| {
+        let route = RequestRoute {
+            counts,
+            unended_ms: Some(age_ms),
+            ..RequestRoute::default()
+        };
+        slow.runtimes[0].requests = Some(RequestSummary {
+            incoming: counts,
+            routes: vec![route],
+            ..RequestSummary::default()
+        });
+        slow.clone()
+    };
+    let words = ["no request was answered, 4 had not ended, the oldest after 900 ms"];
+    expect(&set_age(900.0), "not-found", &words);
+    expect(
+        &set_age(1000.0),
+        "stuck-requests",
+        &["the oldest after 1.00 s"],
+    );
+}
+
 /// Threads of the pool serve requests. A main thread may wait for the key that ends the program.
 #[test]
 fn threads_of_the_pool_that_sleep_in_your_code_delay_requests() {

@@ -5,7 +5,7 @@ use super::gc::allocates;
 use super::scene::{Scene, percent, process_name, short_method, shown};
 use super::thread_time;
 use crate::output::duration::duration;
-use crate::output::summary::{Finding, PlaceTime, RequestDirection, TRACE};
+use crate::output::summary::{Finding, PlaceTime, RequestDirection, RequestRoute, TRACE};
 use crate::output::variant_name;
 use crate::trace::{NoticeKind, Symptom};
 
@@ -185,36 +185,46 @@ fn busiest(scene: &Scene<'_>) -> String {
 }
 
 fn requests(scene: &Scene<'_>) -> String {
-    let rows = scene.runtimes().filter_map(|runtime| {
-        let requests = runtime.summary.requests.as_ref()?;
+    let (mut answered, mut open) = (0_u64, 0_u64);
+    let (mut slowest, mut oldest_ms) = (None::<&RequestRoute>, 0.0);
+    let rows = scene.summary.runtimes.iter();
+    for requests in rows.filter_map(|runtime| runtime.requests.as_ref()) {
         let incoming = &requests.incoming;
-        let answered = incoming.count.saturating_sub(incoming.unended);
-        Some((answered, &requests.routes))
-    });
-    let (mut count, mut slowest) = (0_u64, None);
-    for (answered, routes) in rows {
-        count = count.saturating_add(answered);
-        let incoming = routes.iter();
-        let incoming = incoming.filter(|route| route.direction == RequestDirection::In);
-        slowest = slowest
-            .into_iter()
-            .chain(incoming)
-            .max_by(|a, b| a.p99_ms.total_cmp(&b.p99_ms));
+        let ended = incoming.count.saturating_sub(incoming.unended);
+        answered = answered.saturating_add(ended);
+        open = open.saturating_add(incoming.unended);
+        let routes = requests.routes.iter();
+        for route in routes.filter(|route| route.direction == RequestDirection::In) {
+            let all = slowest.into_iter().chain([route]);
+            slowest = all.max_by(|a, b| a.p99_ms.total_cmp(&b.p99_ms));
+            oldest_ms = f64::max(oldest_ms, route.unended_ms.unwrap_or_default());
+        }
     }
+    let not_ended = match open {
+        0 => String::new(),
+        open => format!(
+            "{open} had not ended, the oldest after {}",
+            duration(oldest_ms / 1e3)
+        ),
+    };
     match slowest {
         _ if scene.runtimes().next().is_none() => no_runtime(),
         None => {
             "ASP.NET Core got no request while the capture ran, and those that were open at its start are not seen"
                 .to_owned()
         }
-        Some(_) if count == 0 => {
-            "requests started just before the capture ended, and none was answered".to_owned()
+        Some(_) if answered == 0 => format!("no request was answered, {not_ended}"),
+        Some(route) => {
+            let slowest = format!(
+                "{answered} requests answered, the slowest 1 % of {} in {:.0} ms or more",
+                shown(&route.name),
+                route.p99_ms
+            );
+            match open {
+                0 => slowest,
+                _ => format!("{slowest}, {not_ended}"),
+            }
         }
-        Some(route) => format!(
-            "{count} requests answered, the slowest 1 % of {} in {:.0} ms or more",
-            shown(&route.name),
-            route.p99_ms
-        ),
     }
 }
 
