@@ -148,7 +148,7 @@ impl EffectiveRequest {
         self.request.omit(kind);
         let what = match kind {
             Occurrence::Fault => format!("page faults were not sampled ({why})"),
-            Occurrence::Wakeup => format!("wake-ups were not sampled ({why})"),
+            Occurrence::Wakeup => format!("wake-ups were not sampled: {why}"),
         };
         let notice = Notice::new(NoticeKind::CountersMissing, what, WITH_PRIVILEGE);
         Some(notice.about(kind.name()))
