@@ -289,18 +289,18 @@ impl<'a, W: Write> Engine<'a, W> {
         self.leaf_first.clear();
         let waker = match is_interrupt {
             true => {
-                let code = record.addresses();
-                let code = code.filter(|(mode, _)| *mode == CpuMode::Kernel);
-                self.leaf_first
-                    .extend(code.map(|(_, address)| CodeAddress::Kernel(address)));
+                self.leaf_first.extend(kernel_code(record));
                 Waker::Interrupt
             }
-            // Nothing is known of the code of other processes.
+            // Only the kernel's code is known of other processes.
             false if !self.filter.includes(record.pid) => {
-                Waker::Outsider(wakeups.outsider(record.pid, &mut self.recorder))
+                let waker = wakeups.outsider(record.pid, &mut self.recorder);
+                self.leaf_first.extend(kernel_code(record));
+                Waker::Outsider(waker)
             }
             false => {
-                let (thread, process) = self.walker.machine.sampled(record.pid, record.tid);
+                let tid = tid_of(record);
+                let (thread, process) = self.walker.machine.sampled(record.pid, tid);
                 let walked = self.walk(record, process, false).outcome;
                 if walked.is_pending && self.may_wait && self.patience.may_wait(Instant::now()) {
                     return ControlFlow::Break(());
@@ -332,13 +332,7 @@ impl<'a, W: Write> Engine<'a, W> {
     /// Returns the sample of a record, with its stack and without its weight. `is_of_cpu`: the thread ran, for
     /// its weight.
     fn walked(&mut self, sample: &SampleRecord<'_>, is_of_cpu: bool) -> ControlFlow<(), Sample> {
-        // The kernel has no ids any more (-1) for a thread that is being reaped. The process id
-        // replaces them, as no reader of the trace accepts a negative id.
-        let tid = if sample.tid.0 < 0 {
-            Tid(sample.pid.0)
-        } else {
-            sample.tid
-        };
+        let tid = tid_of(sample);
         let (thread, process) = self.walker.machine.sampled(sample.pid, tid);
         let early = self.early.take(tid, sample.time, thread);
         // The recorder may have dropped its id since. Then the stack is walked again.
@@ -706,6 +700,7 @@ impl<'a, W: Write> Engine<'a, W> {
             .chain(self.walker.notices())
             .chain(self.rundowns.notices())
             .chain(self.events.notices())
+            .chain(self.wakeups.as_ref().and_then(Wakeups::notice))
             .chain(not_running::notices(
                 self.filter.pids().into_iter().flatten(),
             ))
@@ -726,6 +721,24 @@ impl<'a, W: Write> Engine<'a, W> {
         let (spool, files) = self.recorder.finish(now, &self.losses);
         (spool, self.walker.machine.into_symbol_sources(&files))
     }
+}
+
+/// Returns the thread of a sample.
+///
+/// The kernel has no ids any more (-1) for a thread that is being reaped. The process id replaces them, as no
+/// reader of the trace accepts a negative id.
+fn tid_of(sample: &SampleRecord<'_>) -> Tid {
+    match sample.tid.0 < 0 {
+        true => Tid(sample.pid.0),
+        false => sample.tid,
+    }
+}
+
+/// Returns the kernel's part of the stack of a sample, leaf first.
+fn kernel_code(sample: &SampleRecord<'_>) -> impl Iterator<Item = CodeAddress> {
+    let code = sample.addresses();
+    let code = code.filter(|(mode, _)| *mode == CpuMode::Kernel);
+    code.map(|(_, address)| CodeAddress::Kernel(address))
 }
 
 /// Where a thread waits.

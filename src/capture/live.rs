@@ -114,6 +114,9 @@ pub fn run(
     let wakeups = wakeups.and_then(|found| found.map_err(|why| notices.push(why)).ok());
     let mut sampling = request.sampling;
     sampling.wakeups = wakeups.as_ref().map(Wakeups::tracepoint);
+    if !matches!(request.target, Target::Command(_)) {
+        process_limits::raise_limits();
+    }
     let mut session = PerfSession::open(&sampling, request.target.scope())?;
     let header = header(request, &session);
     let weight = Weight::new(&session, &header.info);
@@ -139,7 +142,6 @@ pub fn run(
     }
     session.start_tracking()?;
     if !matches!(request.target, Target::Command(_)) {
-        process_limits::raise_limits();
         session.attach(&header.info.target, || request.target.threads())?;
         engine.start(None)?;
     }

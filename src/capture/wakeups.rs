@@ -27,7 +27,12 @@ pub(super) struct Wakeups {
     tracepoint: u64,
     woken: TracepointField,
     flags: Option<TracepointField>,
-    processes: FxHashMap<Tid, Pid>,
+    /// Processes of threads, and how many programs these had executed then.
+    processes: FxHashMap<Tid, (Pid, u32)>,
+    /// How many programs processes have executed.
+    executed: FxHashMap<Pid, u32>,
+    /// Number of wake-ups of threads that had ended when their samples were read.
+    missed: u64,
     /// Processes that are not of the target, with their rows.
     outsiders: FxHashMap<Pid, u32>,
     rows: u32,
@@ -59,6 +64,8 @@ impl Wakeups {
             woken: format.field("pid")?,
             flags: format.field("common_flags").ok(),
             processes: FxHashMap::default(),
+            executed: FxHashMap::default(),
+            missed: 0,
             outsiders: FxHashMap::default(),
             rows: 0,
         })
@@ -76,18 +83,41 @@ impl Wakeups {
         if tid.0 <= 0 {
             return None;
         }
-        if self.processes.len() >= MAX_THREADS {
-            self.processes.clear();
+        // An exec ends all threads, and the one that executes gets another id.
+        let known = self.processes.get(&tid);
+        if let Some((pid, _)) = known.filter(|(pid, executed)| self.executed(*pid) == *executed) {
+            return Some((*pid, tid));
         }
-        let pid = match self.processes.get(&tid) {
-            Some(pid) => *pid,
-            None => {
-                let pid = machine::thread_group(Pid(tid.0))?;
-                self.processes.insert(tid, pid);
-                pid
-            }
+        let Some(pid) = machine::thread_group(Pid(tid.0)) else {
+            self.missed = self.missed.saturating_add(sample.period);
+            return None;
         };
+        self.add_thread(pid, tid);
         Some((pid, tid))
+    }
+
+    fn executed(&self, pid: Pid) -> u32 {
+        self.executed.get(&pid).copied().unwrap_or_default()
+    }
+
+    fn add_thread(&mut self, pid: Pid, tid: Tid) {
+        if self.processes.len().max(self.executed.len()) >= MAX_THREADS {
+            self.processes.clear();
+            self.executed.clear();
+        }
+        self.processes.insert(tid, (pid, self.executed(pid)));
+    }
+
+    /// Returns the notice about wake-ups that are missing.
+    pub(super) fn notice(&self) -> Option<Notice> {
+        (self.missed > 0).then(|| {
+            let what = format!(
+                "{} wake-ups were of threads that had ended when they were read: it is unknown of which process",
+                self.missed
+            );
+            let notice = Notice::new(NoticeKind::CountersMissing, what, "");
+            notice.about("wake-ups").counting(self.missed as usize)
+        })
     }
 
     /// Returns the row of a process that is not of the target. Beyond the limit, all have the last row.
@@ -112,9 +142,10 @@ impl Wakeups {
         self.rows - 1
     }
 
-    /// Follows the ends and the new names of processes.
+    /// Follows the threads and the names of processes.
     pub(super) fn follow(&mut self, record: &Record<'_>) {
         match *record {
+            Record::Fork { pid, tid, .. } => self.add_thread(pid, tid),
             Record::Exit { pid, tid } => {
                 // Another thread may get its id.
                 self.processes.remove(&tid);
@@ -122,8 +153,11 @@ impl Wakeups {
                     self.outsiders.remove(&pid);
                 }
             }
-            Record::Comm { pid, tid, .. } if pid.0 == tid.0 => {
+            Record::Comm { pid, tid, exec, .. } if exec || pid.0 == tid.0 => {
                 self.outsiders.remove(&pid);
+                if exec {
+                    *self.executed.entry(pid).or_default() += 1;
+                }
             }
             _ => {}
         }
@@ -137,6 +171,6 @@ impl Wakeups {
             .and_then(|flags| flags.bytes(sample.raw));
         let is_in = flags.is_some_and(|flags| flags.first().is_some_and(|f| f & IN_INTERRUPT != 0));
         // Thread 0 is the idle one.
-        is_in || sample.pid.0 <= 0
+        is_in || sample.pid.0 == 0
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct OccurrenceEvents {
     /// In the order of the periods; one event if threads inherit it.
     events: Vec<OccurrenceEvent>,
     period: OccurrencePeriod,
+    /// Records that the kernel had dropped at the last choice.
+    lost: u64,
 }
 
 struct OccurrenceEvent {
@@ -113,6 +115,7 @@ impl OccurrenceEvents {
             kind,
             events,
             period,
+            lost: 0,
         }))
     }
 
@@ -146,7 +149,12 @@ impl OccurrenceEvents {
     /// Chooses the period, from the number of occurrences since the last call.
     pub(super) fn adapt(&mut self, count: u64, frequency_hz: u32, now: Nanos) {
         let before = self.period.current();
-        if !self.period.note(count, frequency_hz, now) {
+        let lost = self.events().filter_map(Event::lost).sum();
+        let has_changed = match std::mem::replace(&mut self.lost, lost) < lost {
+            true => self.period.note_lost(now),
+            false => self.period.note(count, frequency_hz, now),
+        };
+        if !has_changed {
             return;
         }
         let [off, on] = [before, self.period.current()].map(|row| self.events.get(row));

@@ -9,10 +9,13 @@ use crate::ids::Nanos;
 /// Number of periods of a kind.
 pub(super) const PERIODS: usize = 3;
 
-/// Minimum time between two choices.
+/// Minimum time between two choices of a longer period.
 const INTERVAL_NS: u64 = 20_000_000;
-/// Time of a low rate after which the period is shorter.
+/// Time of a low rate after which the period is shorter. In the interval above, one sample of a long period is a
+/// high rate.
 const CALM_NS: u64 = 200_000_000;
+/// Maximum of it, where short periods have filled the ring buffer.
+const MAX_CALM_NS: u64 = 20_000_000_000;
 
 /// Choice for one CPU.
 #[derive(Debug)]
@@ -21,11 +24,36 @@ pub(super) struct OccurrencePeriod {
     periods: [u64; PERIODS],
     /// Row of `periods`.
     current: usize,
-    /// Occurrences since a time.
+    /// Occurrences since the last choice of a longer period.
+    recent: Counted,
+    /// Occurrences since the last choice of a shorter one.
+    calm: Counted,
+    /// Time of a low rate after which the period is shorter.
+    calm_ns: u64,
+}
+
+/// Occurrences since a time.
+#[derive(Debug)]
+struct Counted {
     count: u64,
     since: Nanos,
-    /// Time of the start or the last high rate.
-    busy_at: Nanos,
+}
+
+impl Counted {
+    fn new(since: Nanos) -> Self {
+        Self { count: 0, since }
+    }
+
+    fn add(&mut self, count: u64) {
+        self.count = self.count.saturating_add(count);
+    }
+
+    /// Returns the rate per second, if the time since the start is long enough.
+    fn rate(&self, now: Nanos, least_ns: u64) -> Option<u64> {
+        let elapsed = now.0.saturating_sub(self.since.0);
+        let per_second = u128::from(self.count) * 1_000_000_000;
+        (elapsed >= least_ns).then(|| (per_second / u128::from(elapsed)) as u64)
+    }
 }
 
 impl OccurrencePeriod {
@@ -34,9 +62,9 @@ impl OccurrencePeriod {
         Self {
             periods,
             current: first,
-            count: 0,
-            since: now,
-            busy_at: now,
+            recent: Counted::new(now),
+            calm: Counted::new(now),
+            calm_ns: CALM_NS,
         }
     }
 
@@ -48,27 +76,39 @@ impl OccurrencePeriod {
     /// Notes the occurrences since the last call. The period should give about `frequency_hz` samples a second
     /// at most. Returns whether it changes.
     pub(super) fn note(&mut self, count: u64, frequency_hz: u32, now: Nanos) -> bool {
-        self.count = self.count.saturating_add(count);
-        let elapsed = now.0.saturating_sub(self.since.0);
-        if elapsed < INTERVAL_NS {
+        self.recent.add(count);
+        self.calm.add(count);
+        let Some(rate) = self.recent.rate(now, INTERVAL_NS) else {
             return false;
-        }
-        let rate = (u128::from(self.count) * 1_000_000_000 / u128::from(elapsed)) as u64;
-        (self.count, self.since) = (0, now);
+        };
+        self.recent = Counted::new(now);
         let periods = self.periods;
         let most = |period: u64| period.saturating_mul(frequency_hz.into());
         let before = self.current;
         while self.current + 1 < periods.len() && rate > most(periods[self.current]) {
             self.current += 1;
-            self.busy_at = now;
         }
-        if let Some(shorter) = self.current.checked_sub(1) {
-            if rate > most(periods[shorter]) / 2 {
-                self.busy_at = now;
-            } else if now.0.saturating_sub(self.busy_at.0) >= CALM_NS {
-                (self.current, self.busy_at) = (shorter, now);
+        if self.current != before {
+            self.calm = Counted::new(now);
+        } else if let Some(rate) = self.calm.rate(now, self.calm_ns) {
+            self.calm = Counted::new(now);
+            let shorter = self.current.checked_sub(1);
+            if let Some(shorter) = shorter.filter(|row| rate <= most(periods[*row]) / 2) {
+                self.current = shorter;
             }
         }
+        self.current != before
+    }
+
+    /// Notes that the ring buffer was full: the period is the longest, for longer each time. Returns whether it
+    /// changes.
+    pub(super) fn note_lost(&mut self, now: Nanos) -> bool {
+        let before = self.current;
+        self.current = PERIODS - 1;
+        if before != self.current {
+            self.calm_ns = (self.calm_ns * 4).min(MAX_CALM_NS);
+        }
+        (self.recent, self.calm) = (Counted::new(now), Counted::new(now));
         self.current != before
     }
 }
@@ -98,6 +138,43 @@ mod tests {
         // Bursts in between keep the period.
         let bursts = [100_000, 0, 100_000, 0, 100_000, 0];
         assert_eq!(periods(&bursts), [499; 6]);
+    }
+
+    #[test]
+    fn one_sample_of_a_long_period_is_no_high_rate() {
+        // 3000 a second: one sample of 499 in some of the intervals of 25 ms.
+        let mut period = OccurrencePeriod::new([1, 31, 499], 2, Nanos(0));
+        let (mut left, mut changes) = (0, Vec::new());
+        for at in 1..40_u64 {
+            left += 75;
+            let length = [1, 31, 499][period.current()];
+            let samples = left / length;
+            left -= samples * length;
+            if period.note(samples * length, 999, Nanos(at * 25_000_000)) {
+                changes.push((at * 25, period.current()));
+            }
+        }
+        assert_eq!(changes, [(200, 1)]);
+    }
+
+    #[test]
+    fn a_full_ring_buffer_leads_to_the_longest_period_for_longer_each_time() {
+        let mut period = OccurrencePeriod::new([1, 31, 499], 0, Nanos(0));
+        let mut now = 0;
+        let mut calm_after = || {
+            assert!(period.note_lost(Nanos(now)));
+            assert_eq!(period.current(), 2);
+            let lost = now;
+            while !period.note(0, 999, Nanos(now)) {
+                now += 100_000_000;
+            }
+            (now - lost) / 1_000_000
+        };
+        assert_eq!(
+            [calm_after(), calm_after(), calm_after()],
+            [800, 3200, 12_800]
+        );
+        assert_eq!([calm_after(), calm_after()], [20_000, 20_000]);
     }
 
     #[test]

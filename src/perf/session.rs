@@ -428,8 +428,18 @@ NoticeKind::StackCopiesReduced,
     /// Passes records that are new since the last preview to `each`, before they are in order.
     ///
     /// The records stay in the ring buffers until they are drained.
-    pub fn preview(&mut self, each: impl FnMut(&Record<'_>)) {
-        self.rings.preview(each);
+    pub fn preview(&mut self, mut each: impl FnMut(&Record<'_>)) {
+        let occurrences = &self.occurrences;
+        let is_occurrence = |record: &Record<'_>| match record {
+            Record::Sample(sample) => occurrences.contains_key(&sample.event),
+            _ => false,
+        };
+        self.rings.preview(|record| {
+            // Only the stacks of CPU samples are walked early.
+            if !is_occurrence(record) {
+                each(record);
+            }
+        });
     }
 
     fn drain_until(
@@ -450,17 +460,22 @@ NoticeKind::StackCopiesReduced,
                 Record::Sample(sample) => occurrences.get(&sample.event),
                 _ => None,
             };
-            let record = match (record, sampled) {
+            let (record, drained) = match (record, sampled) {
                 (Record::Sample(sample), Some(&SampledOccurrence { kind, period })) => {
-                    *drained_occurrences.entry((sample.cpu, kind)).or_default() += period;
-                    Record::Occurrences(kind, SampleRecord { period, ..sample })
+                    let record = Record::Occurrences(kind, SampleRecord { period, ..sample });
+                    (record, Some(((sample.cpu, kind), period)))
                 }
-                (record, _) => record,
+                (record, _) => (record, None),
             };
-            match !needs_threads || threads.accepts(&record) {
-                true => each(time, record),
-                false => ControlFlow::Continue(()),
+            if needs_threads && !threads.accepts(&record) {
+                return ControlFlow::Continue(());
             }
+            // A record that waits comes again.
+            each(time, record)?;
+            if let Some((key, period)) = drained {
+                *drained_occurrences.entry(key).or_default() += period;
+            }
+            ControlFlow::Continue(())
         })
     }
 

@@ -61,7 +61,7 @@ pub(super) fn name_roots(trace: &mut Trace) {
         let stack = wakers.entry(sample.stack);
         let (waker, inner) = stack.or_insert_with(|| without_interrupted(trace, sample.stack));
         let woken = trace.threads[sample.thread.index()].name.clone();
-        let root = roots.frame(trace, wakeup_label(&woken, waker));
+        let root = roots.frame(trace, &woken, waker);
         let stack = named.entry((sample.stack, root));
         let stack = *stack.or_insert_with(|| {
             let inner = inner.iter().rev().copied();
@@ -72,12 +72,21 @@ pub(super) fn name_roots(trace: &mut Trace) {
     trace.wakeups = after.collect();
 }
 
+/// Maximum number of roots with names. A target may have a name for each thread.
+const MAX_ROOTS: usize = 4096;
+/// Name of the threads beyond it.
+const OTHERS: &str = "others";
+
 /// The frames of the roots, by name. Targets choose the keys, so their hashes have a random seed.
 #[derive(Default)]
 struct Roots(HashMap<String, FrameId>);
 
 impl Roots {
-    fn frame(&mut self, trace: &mut Trace, name: String) -> FrameId {
+    fn frame(&mut self, trace: &mut Trace, woken: &str, waker: &str) -> FrameId {
+        let mut name = wakeup_label(woken, waker);
+        if self.0.len() >= MAX_ROOTS && !self.0.contains_key(&name) {
+            name = wakeup_label(OTHERS, OTHERS);
+        }
         *self.0.entry(name).or_insert_with_key(|name| {
             let function = FunctionId(trace.functions.len() as u32);
             trace.functions.push(Function {

@@ -63,10 +63,7 @@ pub(super) fn totals(requests: &RequestSummary) -> String {
     let incoming = &requests.incoming;
     let all = count(incoming.count, "request", "requests");
     let rate = format!("({:.1} per second)", incoming.per_second);
-    let mut text = match incoming.unended {
-        0 => format!("{all} answered {rate}"),
-        _ => format!("{all} started {rate}, {} answered", answered(incoming)),
-    };
+    let mut text = format!("{all} started {rate}, {} answered", answered(incoming));
     let parts = [
         (incoming.failed, "failed"),
         (incoming.unended, "not ended"),
