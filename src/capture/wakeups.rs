@@ -31,6 +31,8 @@ pub(super) struct Wakeups {
     processes: FxHashMap<Tid, (Pid, u32)>,
     /// How many programs processes have executed.
     executed: FxHashMap<Pid, u32>,
+    /// Names of the processes that have got one meanwhile: those that live shortly cannot be asked. Untrusted.
+    names: FxHashMap<Pid, Box<[u8]>>,
     /// Number of wake-ups of threads that had ended when their samples were read.
     missed: u64,
     /// Processes that are not of the target, with their rows.
@@ -65,6 +67,7 @@ impl Wakeups {
             flags: format.field("common_flags").ok(),
             processes: FxHashMap::default(),
             executed: FxHashMap::default(),
+            names: FxHashMap::default(),
             missed: 0,
             outsiders: FxHashMap::default(),
             rows: 0,
@@ -108,6 +111,13 @@ impl Wakeups {
         self.processes.insert(tid, (pid, self.executed(pid)));
     }
 
+    fn add_name(&mut self, pid: Pid, name: Box<[u8]>) {
+        if self.names.len() >= MAX_THREADS {
+            self.names.clear();
+        }
+        self.names.insert(pid, name);
+    }
+
     /// Returns the notice about wake-ups that are missing.
     pub(super) fn notice(&self) -> Option<Notice> {
         (self.missed > 0).then(|| {
@@ -128,15 +138,15 @@ impl Wakeups {
         if self.rows > MAX_OUTSIDERS {
             return MAX_OUTSIDERS;
         }
-        let (pid, name) = match self.rows < MAX_OUTSIDERS {
-            true => (pid, machine::process_name(pid)),
-            false => (Pid(0), Some("others".into())),
+        let (pid, name) = match (self.rows < MAX_OUTSIDERS, self.names.get(&pid)) {
+            (true, Some(name)) => (pid, name.clone()),
+            (true, None) => {
+                let name = machine::process_name(pid).unwrap_or_default();
+                (pid, name.into_bytes().into())
+            }
+            (false, _) => (Pid(0), (*b"others").into()),
         };
-        let name = name.unwrap_or_default();
-        recorder.put(&SpoolRow::Outsider {
-            pid,
-            name: name.as_bytes(),
-        });
+        recorder.put(&SpoolRow::Outsider { pid, name: &name });
         self.outsiders.insert(pid, self.rows);
         self.rows += 1;
         self.rows - 1
@@ -145,16 +155,34 @@ impl Wakeups {
     /// Follows the threads and the names of processes.
     pub(super) fn follow(&mut self, record: &Record<'_>) {
         match *record {
-            Record::Fork { pid, tid, .. } => self.add_thread(pid, tid),
+            Record::Fork {
+                pid,
+                tid,
+                parent_pid,
+                ..
+            } => {
+                self.add_thread(pid, tid);
+                let name = self.names.get(&parent_pid).filter(|_| pid != parent_pid);
+                if let Some(name) = name.cloned() {
+                    self.add_name(pid, name);
+                }
+            }
             Record::Exit { pid, tid } => {
                 // Another thread may get its id.
                 self.processes.remove(&tid);
                 if pid.0 == tid.0 {
                     self.outsiders.remove(&pid);
+                    self.names.remove(&pid);
                 }
             }
-            Record::Comm { pid, tid, exec, .. } if exec || pid.0 == tid.0 => {
+            Record::Comm {
+                pid,
+                tid,
+                exec,
+                name,
+            } if exec || pid.0 == tid.0 => {
                 self.outsiders.remove(&pid);
+                self.add_name(pid, name.into());
                 if exec {
                     *self.executed.entry(pid).or_default() += 1;
                 }

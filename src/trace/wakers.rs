@@ -43,7 +43,7 @@ pub enum InterruptSource {
 const WOKEN_BY: &str = " woken by ";
 
 impl Waker {
-    /// Returns the name: that of the thread, so that those of a pool are one.
+    /// Returns the name: that of the thread, so that those of a pool are one, as are other processes of one name.
     #[must_use]
     pub fn name(self, processes: &[Process], threads: &[Thread], outsiders: &[Outsider]) -> String {
         let name = match self {
@@ -52,9 +52,13 @@ impl Waker {
                 let process = processes.get(row.process.index())?;
                 Some(format!("{} ({})", process.name, process.pid))
             }),
-            Self::Outsider(row) => outsiders
-                .get(row as usize)
-                .map(|process| format!("{} ({})", process.name, process.pid)),
+            Self::Outsider(row) => outsiders.get(row as usize).map(|process| {
+                let same = outsiders.iter().filter(|other| other.name == process.name);
+                match same.count() {
+                    1 => format!("{} ({})", process.name, process.pid),
+                    several => format!("{} ({several} processes)", process.name),
+                }
+            }),
             Self::Interrupt => Some(InterruptSource::Other.name().to_owned()),
         };
         name.unwrap_or_else(|| "a thread".to_owned())
