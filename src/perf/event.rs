@@ -82,26 +82,15 @@ impl Event {
     /// Opens an event, disabled.
     pub(super) fn open(effective: &EffectiveRequest, role: Role, cpu: u32) -> Result<Self, Errno> {
         let (base, thread) = role.attributes(effective);
-        // PERF_FORMAT_LOST needs Linux 6.0, PERF_RECORD_KSYMBOL needs Linux 5.1.
-        for (counts_lost, reports_ksymbols) in [(true, true), (false, true), (false, false)] {
-            let mut attr = base;
-            if counts_lost {
-                attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
-            }
-            if !reports_ksymbols {
+        match Self::counting_lost(base, thread, cpu) {
+            // PERF_RECORD_KSYMBOL needs Linux 5.1.
+            Err(Errno::INVAL) => {
+                let mut attr = base;
                 attr.set_ksymbol(0);
+                Self::counting_lost(attr, thread, cpu)
             }
-            match open(&mut attr, thread, cpu as i32, None) {
-                Err(Errno::INVAL) => {}
-                opened => {
-                    return Ok(Self {
-                        file: opened?,
-                        counts_lost,
-                    });
-                }
-            }
+            opened => opened,
         }
-        Err(Errno::INVAL)
     }
 
     /// Takes the file of an event that only counts.
@@ -112,15 +101,18 @@ impl Event {
         }
     }
 
-    /// Opens an event of all threads of a CPU, which counts its lost records if the kernel can (Linux 6.0).
-    pub(super) fn counting_lost(attr: sys::perf_event_attr, cpu: u32) -> Result<Self, Errno> {
+    /// Opens an event of a thread, or of all (-1), on a CPU. It counts its lost records if the kernel can (Linux 6.0).
+    pub(super) fn counting_lost(
+        base: sys::perf_event_attr,
+        thread: i32,
+        cpu: u32,
+    ) -> Result<Self, Errno> {
         for counts_lost in [true, false] {
-            let mut attr = attr;
-            attr.read_format = u64::from(sys::PERF_FORMAT_TOTAL_TIME_ENABLED);
+            let mut attr = base;
             if counts_lost {
                 attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
             }
-            match open(&mut attr, -1, cpu as i32, None) {
+            match open(&mut attr, thread, cpu as i32, None) {
                 Err(Errno::INVAL) => {}
                 opened => {
                     return Ok(Self {

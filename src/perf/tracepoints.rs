@@ -61,7 +61,7 @@ impl Tracepoints {
         for &cpu in cpus {
             let mut events: Vec<Event> = Vec::new();
             for &id in ids {
-                let event = match Event::counting_lost(attributes(id), cpu) {
+                let event = match Event::counting_lost(attributes(id), -1, cpu) {
                     Err(Errno::NODEV) => break,
                     opened => opened.map_err(io::Error::from)?,
                 };
@@ -131,6 +131,7 @@ fn attributes(id: u64) -> sys::perf_event_attr {
         config: id,
         size: size_of::<sys::perf_event_attr>() as u32,
         sample_type: SAMPLE_TYPE.into(),
+        read_format: sys::PERF_FORMAT_TOTAL_TIME_ENABLED.into(),
         clockid: rustix::time::ClockId::Monotonic as i32,
         ..Default::default()
     };
