@@ -149,7 +149,10 @@ impl OccurrenceEvents {
     /// Chooses the period, from the number of occurrences since the last call.
     pub(super) fn adapt(&mut self, count: u64, frequency_hz: u32, now: Nanos) {
         let before = self.period.current();
-        let lost = self.events().filter_map(Event::lost).sum();
+        let lost = match self.period.is_due(now) {
+            true => self.events().filter_map(Event::lost).sum(),
+            false => self.lost,
+        };
         let has_changed = match std::mem::replace(&mut self.lost, lost) < lost {
             true => self.period.note_lost(now),
             false => self.period.note(count, frequency_hz, now),

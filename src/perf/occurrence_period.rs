@@ -73,6 +73,11 @@ impl OccurrencePeriod {
         self.current
     }
 
+    /// Returns whether the next note may change the period.
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
+        self.recent.rate(now, INTERVAL_NS).is_some()
+    }
+
     /// Notes the occurrences since the last call. The period should give about `frequency_hz` samples a second
     /// at most. Returns whether it changes.
     pub(super) fn note(&mut self, count: u64, frequency_hz: u32, now: Nanos) -> bool {
