@@ -23,7 +23,7 @@ pub(crate) const SUMMARY: &str = "summary.json";
 /// Entry with the folded stacks.
 pub(crate) const FOLDED: &str = "stacks.folded";
 /// Entry with the time without a CPU, as folded stacks.
-pub(crate) const BLOCKED: &str = "blocked.folded";
+const BLOCKED: &str = "blocked.folded";
 /// Entry with the page faults, as folded stacks.
 pub(crate) const FAULTS: &str = "faults.folded";
 /// Entry with the samples of page faults, as perf prints them.
@@ -48,7 +48,7 @@ pub(crate) const GRAPHS: [(Measure, &str); 4] = [
     (Measure::Wakeups, WAKEUPS_GRAPH),
 ];
 /// What else than samples has entries with folded stacks and with a flame graph.
-const MEASURED: [(Measure, &str, &str); 3] = [
+pub(crate) const MEASURED: [(Measure, &str, &str); 3] = [
     (Measure::BlockedTime, BLOCKED, BLOCKED_GRAPH),
     (Measure::Faults, FAULTS, FAULTS_GRAPH),
     (Measure::Wakeups, WAKEUPS, WAKEUPS_GRAPH),

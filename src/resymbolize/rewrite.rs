@@ -6,13 +6,12 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use rustc_hash::FxHashMap;
 
 use super::{BUFFER_BYTES, MAX_ENTRY_BYTES};
+use crate::output::StackViews;
 use crate::output::archive::{
-    self, ArchiveError, BLOCKED, FAULTS, FAULTS_TEXT, FOLDED, GRAPHS, PERF_TEXT, SUMMARY, WAKEUPS,
-    WAKEUPS_TEXT,
+    self, ArchiveError, FAULTS_TEXT, FOLDED, GRAPHS, MEASURED, PERF_TEXT, SUMMARY, WAKEUPS_TEXT,
 };
 use crate::output::perf_text::{self, EscapedNames};
 use crate::output::summary::Summary;
-use crate::output::{Measure, StackViews};
 use crate::trace::{FrameId, Trace};
 use crate::trace_archive::TraceArchive;
 
@@ -74,6 +73,7 @@ pub(super) fn write(
                 continue;
             }
             let content = || Ok::<_, io::Error>(archive.zip.unpack(entry)?.take(MAX_ENTRY_BYTES));
+            let folded = MEASURED.iter().find(|(_, entry, _)| *entry == name);
             let graph = GRAPHS.iter().find(|(_, entry)| *entry == name);
             match name {
                 PERF_TEXT | FAULTS_TEXT | WAKEUPS_TEXT => new.entry(name, |out| {
@@ -81,14 +81,10 @@ pub(super) fn write(
                     Ok(perf_text::replace_frames(text, replaced, out)?)
                 })?,
                 FOLDED => new.entry(name, |out| Ok(views.write_folded(out)?))?,
-                BLOCKED => new.entry(name, |out| {
-                    Ok(views.write_measured(Measure::BlockedTime, out)?)
-                })?,
-                FAULTS => new.entry(name, |out| Ok(views.write_measured(Measure::Faults, out)?))?,
-                WAKEUPS => {
-                    new.entry(name, |out| Ok(views.write_measured(Measure::Wakeups, out)?))?
-                }
                 SUMMARY => new.summary(summary)?,
+                name if let Some((measure, ..)) = folded => {
+                    new.entry(name, |out| Ok(views.write_measured(*measure, out)?))?;
+                }
                 name if let Some((measure, _)) = graph => new.graph(name, views, *measure)?,
                 name => new.entry(name, |out| {
                     io::copy(&mut content()?, out)?;
