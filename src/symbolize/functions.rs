@@ -3,9 +3,7 @@
 use super::identity::Identity;
 use super::unresolved::Unresolved;
 use super::{jit, kernel};
-use crate::trace::{
-    CodeAddress, Distinct, Function, FunctionId, FunctionKind, Notice, wakeup_label,
-};
+use crate::trace::{CodeAddress, Distinct, Function, FunctionId, FunctionKind, Notice};
 
 /// Result of symbolizing one group of addresses: a function per address, and problems to report.
 #[derive(Default)]
@@ -68,11 +66,7 @@ pub(crate) fn unsymbolized(code: CodeAddress) -> Function {
             FunctionKind::Blocked,
             Some(place.label("blocked")),
         ),
-        CodeAddress::Waker(waker) => (
-            "perfcollect",
-            FunctionKind::Blocked,
-            Some(wakeup_label("", &waker.name(&[], &[], &[]))),
-        ),
+        CodeAddress::Waker(_) => ("perfcollect", FunctionKind::Blocked, None),
     };
     Function {
         name: name.map(Into::into),

@@ -36,8 +36,7 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 
 use crate::capture::Capture;
 use crate::trace::{
-    CodeAddress, DoubtfulCode, Frame, FrameId, Function, FunctionId, ModuleId, ProcessId, Quality,
-    RawTrace, Trace, wakeup_label,
+    CodeAddress, DoubtfulCode, Frame, FrameId, FunctionId, ModuleId, ProcessId, Quality, Trace,
 };
 
 /// Options of symbolization.
@@ -113,22 +112,7 @@ impl Source {
                 let reading = budget.read_of_process(host.and_then(|host| host.as_ref().ok()));
                 jit::name(frames, codes, methods, process, until, (&reading, cancel))
             }
-            Self::Nothing => SymbolizedGroup::of(codes.iter().map(|code| {
-                let function = unsymbolized(*code);
-                let CodeAddress::Waker(waker) = code else {
-                    return function;
-                };
-                let RawTrace {
-                    processes,
-                    threads,
-                    outsiders,
-                    ..
-                } = &capture.raw_trace;
-                Function {
-                    name: Some(wakeup_label("", &waker.name(processes, threads, outsiders)).into()),
-                    ..function
-                }
-            })),
+            Self::Nothing => SymbolizedGroup::of(codes.iter().copied().map(unsymbolized)),
         }
     }
 }
@@ -254,7 +238,7 @@ pub fn symbolize(
         },
         events,
     };
-    wakers::name_roots(&mut trace);
+    wakers::name_roots(&mut trace, &raw_trace.frames, &raw_trace.outsiders);
     let scripts = scripts::notices(&trace, &mut gaps);
     let unresolved = unresolved::notices(gaps);
     trace

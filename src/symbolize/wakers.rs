@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 
 use super::unsymbolized;
 use crate::trace::{
-    CodeAddress, Frame, FrameId, Function, FunctionId, FunctionKind, InterruptSource, Sample,
-    StackId, Trace, Waker, waker_of_label, wakeup_label,
+    CodeAddress, Frame, FrameId, Function, FunctionId, FunctionKind, InterruptSource, Outsider,
+    Sample, StackId, Trace, Waker, wakeup_label,
 };
 
 /// Starts of the names of kernel functions in which the handling of an interrupt begins.
@@ -52,14 +52,16 @@ const SOURCES: [(InterruptSource, &[&str]); 3] = [
 
 /// Names the roots of the stacks of wake-ups after who woke whom, and removes from the stacks the code that an
 /// interrupt has met.
-pub(super) fn name_roots(trace: &mut Trace) {
+/// `codes` are the addresses of the frames.
+pub(super) fn name_roots(trace: &mut Trace, codes: &[CodeAddress], outsiders: &[Outsider]) {
     let mut named: FxHashMap<(StackId, FrameId), StackId> = FxHashMap::default();
     let mut roots = Roots::default();
     let mut wakers: FxHashMap<StackId, (String, Vec<FrameId>)> = FxHashMap::default();
     let before = std::mem::take(&mut trace.wakeups);
     let after = before.iter().map(|sample| {
         let stack = wakers.entry(sample.stack);
-        let (waker, inner) = stack.or_insert_with(|| without_interrupted(trace, sample.stack));
+        let (waker, inner) =
+            stack.or_insert_with(|| without_interrupted(trace, codes, outsiders, sample.stack));
         let woken = trace.threads[sample.thread.index()].name.clone();
         let root = roots.frame(trace, &woken, waker);
         let stack = named.entry((sample.stack, root));
@@ -106,7 +108,12 @@ impl Roots {
 }
 
 /// Returns who woke, and the other frames of the stack, leaf first: those of an interrupt from where that begins.
-fn without_interrupted(trace: &Trace, stack: StackId) -> (String, Vec<FrameId>) {
+fn without_interrupted(
+    trace: &Trace,
+    codes: &[CodeAddress],
+    outsiders: &[Outsider],
+    stack: StackId,
+) -> (String, Vec<FrameId>) {
     let mut leaf_first: Vec<FrameId> = trace.stacks.leaf_first(stack).collect();
     let function = |frame: &FrameId| {
         let function = trace.functions_leaf_first(*frame).next()?;
@@ -118,8 +125,11 @@ fn without_interrupted(trace: &Trace, stack: StackId) -> (String, Vec<FrameId>) 
         name.is_some_and(|name| starts.iter().any(|start| name.starts_with(start)))
     };
     let root = leaf_first.pop();
-    let root = root.and_then(|root| function(&root)?.name.as_deref());
-    let waker = root.map_or("", waker_of_label);
+    let waker = match root.and_then(|root| codes.get(root.index())) {
+        Some(CodeAddress::Waker(waker)) => *waker,
+        // A spool that was not written like this.
+        _ => Waker::Interrupt,
+    };
     let is_entry = |frame: &FrameId| starts(frame, &ENTRIES);
     // An interrupt may have met another one.
     match leaf_first.iter().position(is_entry) {
@@ -128,8 +138,11 @@ fn without_interrupted(trace: &Trace, stack: StackId) -> (String, Vec<FrameId>) 
             leaf_first.truncate(entry + entries.count());
         }
         // The names of the kernel are not known, or it interrupted the idle thread.
-        None if waker == InterruptSource::Other.name() => {}
-        None => return (waker.to_owned(), leaf_first),
+        None if waker == Waker::Interrupt => {}
+        None => {
+            let name = waker.name(&trace.processes, &trace.threads, outsiders);
+            return (name, leaf_first);
+        }
     }
     let source = leaf_first.iter().find_map(|frame| {
         let mut sources = SOURCES.iter();
