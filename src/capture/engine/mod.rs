@@ -1,41 +1,41 @@
-//! Turns perf records into spool rows: filters processes, counts losses, records stacks.
+//! Turns perf records into spool rows: filters processes, counts losses, follows processes and runtimes.
+//! [`samples`] has the stacks of samples, [`looks`] those of threads without a CPU.
+
+mod looks;
+mod samples;
 
 use std::collections::BTreeMap;
-use std::hash::BuildHasher;
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 
 use perfcollect_symbols::symbolizer::Symbolizer;
 
+use self::looks::Place;
 use super::doubtful_code::DoubtfulCallers;
-use super::early_stacks::{EarlyStack, EarlyStacks};
+use super::early_stacks::EarlyStacks;
 use super::event_code::EventCode;
 use super::event_sessions::EventSessions;
 use super::not_running;
-use super::off_cpu::{Found, State, Tick, Timeline, Wait};
+use super::off_cpu::Timeline;
 use super::patience::Patience;
 use super::rundown_sessions::RundownSessions;
-use super::snapshot;
-use super::stack_walker::{StackWalker, Walked};
+use super::stack_walker::StackWalker;
 use super::starting_processes::StartingProcesses;
 use super::target::{Filter, Target};
 use super::wakeups::Wakeups;
 use super::weight::Weight;
 use crate::dotnet::{RuntimeSessionError, StreamSize, maps_runtime, tells_of_runtime};
 use crate::machine::{self, Machine, ProcError};
-use crate::perf::{self, CpuMode, Occurrence, Record, SampleRecord};
+use crate::perf::{self, Occurrence, Record};
 use crate::trace::spool::{KsymbolRow, SpoolEnd, SpoolRow};
 use crate::trace::{
-    Blocked, Callers, CodeAddress, Cpu, Header, Losses, MORE_DESCRIPTORS, Nanos, Notice,
-    NoticeKind, Pid, ProcessId, Recorder, RowSource, Sample, StackId, ThreadId, Tid, Truncation,
-    Waker,
+    Callers, CodeAddress, Cpu, Header, Losses, MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid,
+    Recorder, RowSource, Tid,
 };
-use crate::unwind::WalkOutcome;
 
 /// Maximum time of one turn of lookups for events. The ring buffers must be read meanwhile.
 const LOOKUP_LIMIT: Duration = Duration::from_millis(5);
@@ -248,298 +248,9 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
-    fn sample(&mut self, record: &SampleRecord<'_>) -> ControlFlow<()> {
-        let sample = self.walked(record, true)?;
-        let sample = Sample {
-            weight: self.weight.weigh(record),
-            ..sample
-        };
-        if let Some(starts) = self.events.starts() {
-            let machine = &self.walker.machine;
-            starts.sampled(record.pid, record.time, sample.weight, || {
-                has_runtime(machine, record.pid)
-            });
-        }
-        self.recorder.sample_writer(&mut self.walker).push(sample);
-        ControlFlow::Continue(())
-    }
-
-    fn faults(&mut self, record: &SampleRecord<'_>) -> ControlFlow<()> {
-        let sample = self.walked(record, false)?;
-        let sample = Sample {
-            weight: Nanos(record.period),
-            ..sample
-        };
-        let mut writer = self.recorder.sample_writer(&mut self.walker);
-        writer.push_faults(sample);
-        ControlFlow::Continue(())
-    }
-
-    /// Adds a sample of wake-ups, if a thread of the target was woken.
-    fn wakeup(&mut self, record: &SampleRecord<'_>) -> ControlFlow<()> {
-        let Some(wakeups) = &mut self.wakeups else {
-            return ControlFlow::Continue(());
-        };
-        let is_interrupt = wakeups.is_interrupt(record);
-        let woken = wakeups.woken(record);
-        let Some((pid, tid)) = woken.filter(|(pid, _)| self.filter.includes(*pid)) else {
-            return ControlFlow::Continue(());
-        };
-        let (woken, woken_process) = self.walker.machine.sampled(pid, tid);
-        self.leaf_first.clear();
-        let waker = match is_interrupt {
-            true => {
-                self.leaf_first.extend(kernel_code(record));
-                Waker::Interrupt
-            }
-            // Only the kernel's code is known of other processes.
-            false if !self.filter.includes(record.pid) => {
-                let waker = wakeups.outsider(record.pid, &mut self.recorder);
-                self.leaf_first.extend(kernel_code(record));
-                Waker::Outsider(waker)
-            }
-            false => {
-                let tid = tid_of(record);
-                let (thread, process) = self.walker.machine.sampled(record.pid, tid);
-                let walked = self.walk(record, process, false).outcome;
-                if walked.is_pending && self.may_wait && self.patience.may_wait(Instant::now()) {
-                    return ControlFlow::Break(());
-                }
-                self.leaf_first
-                    .extend(walked.cut.map(CodeAddress::Truncated));
-                match process == woken_process {
-                    true => Waker::Thread(thread),
-                    false => Waker::OfOther(thread),
-                }
-            }
-        };
-        if self.patience.is_waiting() {
-            self.patience.end(Instant::now());
-        }
-        self.leaf_first.push(CodeAddress::Waker(waker));
-        let stack = self.stack(woken, None);
-        let mut writer = self.recorder.sample_writer(&mut self.walker);
-        writer.push_wakeups(Sample {
-            time: record.time,
-            weight: Nanos(record.period),
-            thread: woken,
-            cpu: record.cpu,
-            stack,
-        });
-        ControlFlow::Continue(())
-    }
-
-    /// Returns the sample of a record, with its stack and without its weight. `is_of_cpu`: the thread ran, for
-    /// its weight.
-    fn walked(&mut self, sample: &SampleRecord<'_>, is_of_cpu: bool) -> ControlFlow<(), Sample> {
-        let tid = tid_of(sample);
-        let (thread, process) = self.walker.machine.sampled(sample.pid, tid);
-        let early = self.early.take(tid, sample.time, thread);
-        // The recorder may have dropped its id since. Then the stack is walked again.
-        let early = early.filter(|stack| self.recorder.has_stack(*stack));
-        let stack = match early {
-            Some(stack) => stack,
-            None => {
-                let walked = self.walk(sample, process, false).outcome;
-                if walked.is_pending && self.may_wait && self.patience.may_wait(Instant::now()) {
-                    return ControlFlow::Break(());
-                }
-                // Callers that were not recorded are missing from all stacks, so one notice reports
-                // them.
-                let truncation = walked.cut.filter(|_| self.callers == Callers::All);
-                if let Some(doubt) = walked.doubt.filter(|_| is_of_cpu) {
-                    let (doubts, machine) = (&mut self.losses.doubts, &self.walker.machine);
-                    self.doubtful.count(doubts, doubt, sample.pid, machine);
-                }
-                if is_of_cpu && self.timeline.follows(tid) {
-                    let last = Place {
-                        leaf: Blocked::Preempted,
-                        stack_hash: 0,
-                        callers: self.leaf_first.as_slice().into(),
-                        truncation,
-                    };
-                    self.last_runs.insert(tid, last);
-                }
-                self.stack(thread, truncation)
-            }
-        };
-        if self.patience.is_waiting() {
-            self.patience.end(Instant::now());
-        }
-        ControlFlow::Continue(Sample {
-            time: sample.time,
-            weight: Nanos(0),
-            thread,
-            cpu: sample.cpu,
-            stack,
-        })
-    }
-
-    /// Walks the stack of a sample into `leaf_first`.
-    fn walk(&mut self, sample: &SampleRecord<'_>, process: ProcessId, is_preview: bool) -> Walked {
-        let walker = &mut self.walker;
-        let walked = walker.walk(sample, process, is_preview, &mut self.leaf_first);
-        if walker.machine.is_live() {
-            let deepest = self.deepest.entry(sample.cpu).or_default();
-            *deepest = walked.stack_bytes.max(*deepest);
-        }
-        let is_jit = |code: &CodeAddress| matches!(code, CodeAddress::Jit(..));
-        if self.leaf_first.iter().any(is_jit)
-            && walker.machine.mark_jit_process(process, sample.pid)
-            && walker.machine.is_live()
-        {
-            self.rundowns.on_jit_process(process, sample.pid);
-            if has_runtime(&walker.machine, sample.pid) {
-                self.rundowns.note_denied(sample.pid);
-            }
-        }
-        walked
-    }
-
-    /// Interns the stack in `leaf_first`.
-    fn stack(&mut self, thread: ThreadId, truncation: Option<Truncation>) -> StackId {
-        let mut writer = self.recorder.sample_writer(&mut self.walker);
-        writer.stack(thread, &self.leaf_first, truncation)
-    }
-
     /// Returns whether to preview records, at short intervals.
     pub(super) fn needs_previews(&mut self, now: Nanos) -> bool {
         self.starting.any(now) || self.walker.any_may_free_code(now)
-    }
-
-    /// Processes a record before the records are in order, if its process starts or frees code.
-    ///
-    /// A runtime should get the request for events before it compiles a method. When the record is
-    /// in order, its process or its code may be gone. So a sample is walked early.
-    pub(super) fn preview(&mut self, record: &Record<'_>) {
-        match record {
-            Record::Mapping(mapping) => {
-                if self.filter.includes(mapping.pid)
-                    && tells_of_runtime(mapping.path)
-                    && let Some(starts) = self.events.starts()
-                    && starts.loaded(mapping.pid, perf::now())
-                {
-                    // The process gets its row in order.
-                    self.events.start_due(perf::now());
-                }
-                if self.is_previewed(mapping.pid) {
-                    self.walker.machine.apply_mapping_early(mapping);
-                }
-            }
-            Record::Sample(sample) if self.is_previewed(sample.pid) => {
-                if let Some(process) = self.walker.machine.row_of(sample.pid) {
-                    self.preview_sample(sample, process);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn is_previewed(&self, pid: Pid) -> bool {
-        let may_free = |process| self.walker.may_free_code(process, perf::now());
-        self.starting.has(pid) || self.walker.machine.row_of(pid).is_some_and(may_free)
-    }
-
-    /// Walks the stack of a sample early. A stack that is whole by unwind information need not be
-    /// walked again.
-    fn preview_sample(&mut self, sample: &SampleRecord<'_>, process: ProcessId) {
-        let walked = self.walk(sample, process, true);
-        let thread = self.walker.machine.sampled_early(sample.pid, sample.tid);
-        if let Some((thread, _)) = thread.filter(|(_, of)| *of == process)
-            && walked.is_named
-            && walked.outcome == WalkOutcome::default()
-        {
-            let early = EarlyStack {
-                thread,
-                stack: self.stack(thread, None),
-            };
-            self.early.insert(sample.tid, sample.time, early);
-        }
-    }
-
-    /// Adds a look at a thread: where it was without a CPU since the look before.
-    pub(super) fn look(&mut self, tick: &Tick) {
-        let (thread, process) = self.walker.machine.sampled(tick.pid, tick.tid);
-        let place = tick.found.as_ref();
-        let place = place.map(|found| self.place(tick, process, found));
-        if let (Some(new), Some(known)) = (&place, self.timeline.place_mut(tick.tid))
-            && new.stack_hash == known.stack_hash
-            && known.truncation.is_some()
-        {
-            *known = new.clone();
-        }
-        let waits = self.timeline.tick(tick, place);
-        for wait in waits {
-            let Wait {
-                state,
-                start,
-                length,
-            } = wait;
-            let last_run = || self.last_runs.get(&tick.tid).cloned();
-            let (leaf, place) = match state {
-                State::Waits(place) => {
-                    let leaf = place.as_ref().map(|place| place.leaf);
-                    (leaf.unwrap_or(Blocked::Unknown), place)
-                }
-                State::Ready(place) => (Blocked::Ready, place),
-                State::Preempted => (Blocked::Preempted, last_run()),
-                State::ReadyThrottled(place) => (Blocked::Throttled, place),
-                State::Throttled => (Blocked::Throttled, last_run()),
-            };
-            self.leaf_first.clear();
-            self.leaf_first.push(CodeAddress::Blocked(leaf));
-            let mut truncation = None;
-            if let Some(place) = place {
-                self.leaf_first.extend_from_slice(&place.callers);
-                truncation = place.truncation;
-            }
-            let stack = self.stack(thread, truncation);
-            let mut writer = self.recorder.sample_writer(&mut self.walker);
-            writer.push_blocked(Sample {
-                time: Nanos(start.0.saturating_add(length)),
-                weight: Nanos(length),
-                thread,
-                cpu: Cpu(0),
-                stack,
-            });
-        }
-        if !self.timeline.follows(tick.tid) {
-            self.last_runs.remove(&tick.tid);
-        }
-    }
-
-    /// Returns where a thread waits. Its stack is walked only if it differs from that of the last look, or
-    /// if that one was incomplete: code may have been analyzed since.
-    fn place(&mut self, tick: &Tick, process: ProcessId, found: &Found) -> Place {
-        let Some(read) = &found.read else {
-            return Place {
-                leaf: found.place,
-                stack_hash: 0,
-                callers: Rc::default(),
-                truncation: None,
-            };
-        };
-        let (sp, ip) = (read.blocked.sp, read.blocked.ip);
-        let stack_hash = FxBuildHasher.hash_one((sp, ip, &read.stack));
-        if let Some(known) = self.timeline.place(tick.tid)
-            && known.stack_hash == stack_hash
-            && known.truncation != Some(Truncation::UnwindFailed)
-        {
-            let callers = Rc::clone(&known.callers);
-            return Place {
-                leaf: found.place,
-                callers,
-                ..*known
-            };
-        }
-        let sample = snapshot::sample(tick.pid, tick.tid, read);
-        let truncation = self.walk(&sample, process, false).outcome.cut;
-        Place {
-            leaf: found.place,
-            stack_hash,
-            callers: self.leaf_first.as_slice().into(),
-            truncation,
-        }
     }
 
     /// Starts no more event sessions, and waits longer for analyses of code: no record arrives.
@@ -721,35 +432,6 @@ impl<'a, W: Write> Engine<'a, W> {
         let (spool, files) = self.recorder.finish(now, &self.losses);
         (spool, self.walker.machine.into_symbol_sources(&files))
     }
-}
-
-/// Returns the thread of a sample.
-///
-/// The kernel has no ids any more (-1) for a thread that is being reaped. The process id replaces them, as no
-/// reader of the trace accepts a negative id.
-fn tid_of(sample: &SampleRecord<'_>) -> Tid {
-    match sample.tid.0 < 0 {
-        true => Tid(sample.pid.0),
-        false => sample.tid,
-    }
-}
-
-/// Returns the kernel's part of the stack of a sample, leaf first.
-fn kernel_code(sample: &SampleRecord<'_>) -> impl Iterator<Item = CodeAddress> {
-    let code = sample.addresses();
-    let code = code.filter(|(mode, _)| *mode == CpuMode::Kernel);
-    code.map(|(_, address)| CodeAddress::Kernel(address))
-}
-
-/// Where a thread waits.
-#[derive(Clone)]
-struct Place {
-    leaf: Blocked,
-    /// Hash of the registers and the stack.
-    stack_hash: u64,
-    /// Functions of the stack, innermost first.
-    callers: Rc<[CodeAddress]>,
-    truncation: Option<Truncation>,
 }
 
 /// Returns whether the mappings of a process show a runtime.

@@ -1,0 +1,110 @@
+//! Looks at threads: where each was without a CPU since the look before.
+
+use std::hash::BuildHasher;
+use std::io::Write;
+use std::rc::Rc;
+
+use rustc_hash::FxBuildHasher;
+
+use super::Engine;
+use crate::capture::off_cpu::{Found, State, Tick, Wait};
+use crate::capture::snapshot;
+use crate::trace::{Blocked, CodeAddress, Cpu, Nanos, ProcessId, Sample, Truncation};
+
+/// Where a thread waits.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) leaf: Blocked,
+    /// Hash of the registers and the stack.
+    pub(super) stack_hash: u64,
+    /// Functions of the stack, innermost first.
+    pub(super) callers: Rc<[CodeAddress]>,
+    pub(super) truncation: Option<Truncation>,
+}
+
+impl<W: Write> Engine<'_, W> {
+    /// Adds a look at a thread: where it was without a CPU since the look before.
+    pub(in crate::capture) fn look(&mut self, tick: &Tick) {
+        let (thread, process) = self.walker.machine.sampled(tick.pid, tick.tid);
+        let place = tick.found.as_ref();
+        let place = place.map(|found| self.place(tick, process, found));
+        if let (Some(new), Some(known)) = (&place, self.timeline.place_mut(tick.tid))
+            && new.stack_hash == known.stack_hash
+            && known.truncation.is_some()
+        {
+            *known = new.clone();
+        }
+        let waits = self.timeline.tick(tick, place);
+        for wait in waits {
+            let Wait {
+                state,
+                start,
+                length,
+            } = wait;
+            let last_run = || self.last_runs.get(&tick.tid).cloned();
+            let (leaf, place) = match state {
+                State::Waits(place) => {
+                    let leaf = place.as_ref().map(|place| place.leaf);
+                    (leaf.unwrap_or(Blocked::Unknown), place)
+                }
+                State::Ready(place) => (Blocked::Ready, place),
+                State::Preempted => (Blocked::Preempted, last_run()),
+                State::ReadyThrottled(place) => (Blocked::Throttled, place),
+                State::Throttled => (Blocked::Throttled, last_run()),
+            };
+            self.leaf_first.clear();
+            self.leaf_first.push(CodeAddress::Blocked(leaf));
+            let mut truncation = None;
+            if let Some(place) = place {
+                self.leaf_first.extend_from_slice(&place.callers);
+                truncation = place.truncation;
+            }
+            let stack = self.stack(thread, truncation);
+            let mut writer = self.recorder.sample_writer(&mut self.walker);
+            writer.push_blocked(Sample {
+                time: Nanos(start.0.saturating_add(length)),
+                weight: Nanos(length),
+                thread,
+                cpu: Cpu(0),
+                stack,
+            });
+        }
+        if !self.timeline.follows(tick.tid) {
+            self.last_runs.remove(&tick.tid);
+        }
+    }
+
+    /// Returns where a thread waits. Its stack is walked only if it differs from that of the last look, or
+    /// if that one was incomplete: code may have been analyzed since.
+    fn place(&mut self, tick: &Tick, process: ProcessId, found: &Found) -> Place {
+        let Some(read) = &found.read else {
+            return Place {
+                leaf: found.place,
+                stack_hash: 0,
+                callers: Rc::default(),
+                truncation: None,
+            };
+        };
+        let (sp, ip) = (read.blocked.sp, read.blocked.ip);
+        let stack_hash = FxBuildHasher.hash_one((sp, ip, &read.stack));
+        if let Some(known) = self.timeline.place(tick.tid)
+            && known.stack_hash == stack_hash
+            && known.truncation != Some(Truncation::UnwindFailed)
+        {
+            let callers = Rc::clone(&known.callers);
+            return Place {
+                leaf: found.place,
+                callers,
+                ..*known
+            };
+        }
+        let sample = snapshot::sample(tick.pid, tick.tid, read);
+        let truncation = self.walk(&sample, process, false).outcome.cut;
+        Place {
+            leaf: found.place,
+            stack_hash,
+            callers: self.leaf_first.as_slice().into(),
+            truncation,
+        }
+    }
+}
