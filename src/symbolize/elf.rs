@@ -98,7 +98,12 @@ pub(super) fn name(
     for (index, &code) in codes.iter().enumerate() {
         let frames = match (&symbols, code) {
             _ if cancel() => None,
-            (Some(symbols), CodeAddress::Elf(_, address)) => Some(symbols.frames(address)),
+            (Some(symbols), CodeAddress::Elf(_, address)) => {
+                Some(match starts.beyond_symbol(symbols, address, file) {
+                    Some(start) => Err(Unresolved::NoSymbol { start: Some(start) }),
+                    None => symbols.frames(address),
+                })
+            }
             (Some(symbols), CodeAddress::File(_, offset)) => {
                 Some(symbols.method(offset).map(|method| vec![method]))
             }
@@ -158,14 +163,33 @@ pub(super) fn name(
 struct Starts(Option<Option<FunctionStarts>>);
 
 impl Starts {
+    fn of(&mut self, file: &CodeFile) -> Option<&mut FunctionStarts> {
+        let starts = self
+            .0
+            .get_or_insert_with(|| FunctionStarts::read(&file.content));
+        starts.as_mut()
+    }
+
+    /// Returns the start of a function that hides behind an exported one without a size, which it
+    /// follows: the file has no symbols of local functions.
+    fn beyond_symbol(
+        &mut self,
+        symbols: &FileSymbolizer,
+        address: u64,
+        file: &CodeFile,
+    ) -> Option<u64> {
+        if symbols.has_symbols() {
+            return None;
+        }
+        let symbol = symbols.symbol(address).filter(|symbol| !symbol.is_sized)?;
+        self.of(file)?.after(symbol.start, address)
+    }
+
     /// Adds the start of the function to the reason why it has no name.
     fn complete(&mut self, why: Unresolved, code: CodeAddress, file: &CodeFile) -> Unresolved {
         match (why, code) {
             (Unresolved::NoSymbol { start: None }, CodeAddress::Elf(_, address)) => {
-                let starts = self
-                    .0
-                    .get_or_insert_with(|| FunctionStarts::read(&file.content));
-                let start = starts.as_mut().and_then(|starts| starts.of(address));
+                let start = self.of(file).and_then(|starts| starts.of(address));
                 Unresolved::NoSymbol { start }
             }
             (why, _) => why,

@@ -26,4 +26,15 @@ impl FunctionStarts {
     pub fn of(&mut self, address: u64) -> Option<u64> {
         self.0.function_at(address)
     }
+
+    /// Returns the start of the function that contains an address, if it is after another start: that of
+    /// a symbol without a size, which may end before.
+    ///
+    /// Returns the last address up to `address` that code calls, that a pointer to code has, or
+    /// where unwind information begins.
+    #[must_use]
+    pub fn after(&self, symbol: u64, address: u64) -> Option<u64> {
+        let start = self.0.start_before(address);
+        start.filter(|start| *start > symbol)
+    }
 }

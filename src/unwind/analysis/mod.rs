@@ -128,6 +128,11 @@ impl Analysis {
         Some(self.rows.checked_at(address)?.function)
     }
 
+    /// Returns the last known start of a function up to an address.
+    fn start_before(&self, address: u64) -> Option<u64> {
+        self.module.starts.before(address)
+    }
+
     /// Returns the checked findings of the code near an address, which belong to the same functions
     /// mostly.
     fn checked_near(&self, address: u64) -> Vec<Row> {
