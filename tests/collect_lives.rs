@@ -4,9 +4,11 @@
 #[macro_use]
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use support::{Missing, Saved, captured, perfview_json, workloads};
+use support::{Missing, Saved, captured, perfcollect, perfview_json, workloads};
 
 /// Copies the program of `tests/rings` to a directory.
 fn small_program(directory: &Path) -> PathBuf {
@@ -22,6 +24,37 @@ fn small_program(directory: &Path) -> PathBuf {
 fn user_frames(stack: &[String]) -> Vec<&str> {
     let user = stack[1..].iter().map(String::as_str);
     user.filter(|frame| !frame.ends_with("_[k]")).collect()
+}
+
+/// The shell that starts a capture of itself and its children is in it, perfcollect is not.
+#[test]
+fn a_capture_is_not_about_perfcollect() {
+    need_capture!();
+    let directory = tempfile::tempdir().unwrap();
+    let script = "(while :; do :; done) & \
+                  \"$0\" collect trace -pid $$ -threadtime -nolttng -collectsec 1; kill $!";
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .arg(perfcollect())
+        .current_dir(&directory)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let saved = Saved::open(directory, "trace");
+    let names = saved.summary.processes.iter().map(|row| &*row.name);
+    let names: BTreeSet<&str> = names.collect();
+    assert_eq!(
+        names,
+        BTreeSet::from(["sh"]),
+        "{:#?}",
+        saved.summary.processes
+    );
+    let times = saved.summary.thread_time.as_ref().unwrap();
+    let is_own = times
+        .places
+        .iter()
+        .any(|place| place.process == "perfcollect");
+    assert!(!is_own && !times.places.is_empty(), "{:#?}", times.places);
 }
 
 /// A shell that becomes another program is one process, and all of its samples have names in both traces.

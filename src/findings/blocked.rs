@@ -23,6 +23,9 @@ const IDLE: &str = "idle";
 const CHILD: &str = "child";
 const ENDED: &str = "ended";
 const STOPPED: &str = "stopped";
+/// Rule of programs that hardly ran, and its figure.
+const WAITING: &str = "waiting";
+const THREADS: &str = "threads";
 /// Rule of deadlocks.
 pub(super) const DEADLOCK: &str = "deadlock";
 /// Command that shows the stacks.
@@ -187,15 +190,22 @@ fn waiting(
         format!("{name} hardly ran ({used:.2} CPUs): {what}")
     };
     Some(
-        Finding::new("waiting", text)
+        Finding::new(WAITING, text)
             .about(process.pid, &process.name)
             .from("blocked.processes")
             .from("blocked.groups")
-            .figure("threads", process.threads as f64)
+            .figure(THREADS, process.threads as f64)
             .figure("always_waiting", process.always_waiting as f64)
             .more(&STACKS)
             .costing(0.0),
     )
+}
+
+/// Returns the processes that hardly ran with one thread.
+pub(super) fn waits_of_one_thread(findings: &[Finding]) -> impl Iterator<Item = Option<i32>> {
+    let waiting = findings.iter().filter(|finding| finding.rule == WAITING);
+    let of_one = waiting.filter(|finding| finding.figures.get(THREADS) == Some(&1.0));
+    of_one.map(|finding| finding.pid)
 }
 
 /// Returns the CPUs that a process used, on average.

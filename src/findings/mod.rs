@@ -63,6 +63,9 @@ const RULES: [Rule; 17] = [
 pub fn find(summary: &Summary) -> Vec<Finding> {
     let scene = Scene::new(summary);
     let mut all: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&scene)).collect();
+    // Its only thread is described already.
+    let waiting: Vec<Option<i32>> = blocked::waits_of_one_thread(&all).collect();
+    all.retain(|finding| finding.rule != thread_time::RULE || !waiting.contains(&finding.pid));
     all.sort_by(|a, b| {
         let is_deadlock = |finding: &Finding| finding.rule == blocked::DEADLOCK;
         let order = is_deadlock(b).cmp(&is_deadlock(a));

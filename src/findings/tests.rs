@@ -419,6 +419,24 @@ fn a_process_that_waits_for_its_child_is_no_news() {
         ..BlockedProcess::default()
     });
     assert_eq!(rules(&parent), [""; 0]);
+    let waits_for = |reason: &str| {
+        let place = PlaceTime {
+            pid: 7,
+            process: "Shop".into(),
+            reason: reason.into(),
+            ms: 20_000.0,
+            ..PlaceTime::default()
+        };
+        Some(ThreadTime {
+            places: vec![place],
+            ..ThreadTime::default()
+        })
+    };
+    parent.thread_time = waits_for("child");
+    assert_eq!(rules(&parent), [""; 0]);
+    parent.thread_time = waits_for("lock");
+    assert_eq!(rules(&parent), ["thread-time"]);
+    // Its only thread waits once.
     parent.blocked.as_mut().unwrap().processes[1].ended = 1;
     assert_eq!(rules(&parent), ["waiting"]);
 }

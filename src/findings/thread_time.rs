@@ -5,6 +5,7 @@ use crate::output::duration::duration;
 use crate::output::summary::{Finding, PlaceTime, TRACE};
 use crate::trace::Symptom;
 
+pub(super) const RULE: &str = "thread-time";
 /// Waiting threads on average below which it is not remarkable.
 const MIN_WAITING: f64 = 0.05;
 /// Number of places that are named.
@@ -25,6 +26,8 @@ const WITHOUT_WORK: [&str; 8] = [
 ];
 /// CPUs that a process uses on average below which it hardly runs.
 const MIN_CPUS: f64 = 0.01;
+/// Reason of a process that waits for another to end.
+const CHILD: &str = "child";
 /// Reason of threads that wait in another way, or cannot be read.
 const UNKNOWN: &str = "blocked";
 /// Reasons of threads that can run and have no CPU.
@@ -68,7 +71,9 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             .map(waiting)
             .sum();
         places.retain(|place| waiting(place) >= MIN_WAITING);
-        if places.is_empty() || !cost.is_finite() {
+        // Its child is the answer.
+        let is_parent = !places.is_empty() && places.iter().all(|place| place.reason == CHILD);
+        if places.is_empty() || is_parent || !cost.is_finite() {
             return None;
         }
         let blocked = places.iter().filter(|place| is_blocked(scene, place));
@@ -88,7 +93,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             text += "; raise the limit, or use less CPU time";
         }
         Some(
-            Finding::new("thread-time", text)
+            Finding::new(RULE, text)
                 .about(pid, name)
                 .from("thread_time.places")
                 .figure("waiting_ms", places.iter().map(|place| place.ms).sum())

@@ -391,13 +391,15 @@ pub fn thread_group(tid: Pid) -> Option<Pid> {
     status(tid, "Tgid")?.parse().ok().map(Pid)
 }
 
-/// Returns processes and all their descendants that are running.
+/// Returns processes and all their descendants that are running, without this process: a capture of the
+/// shell that started it is not about itself.
 ///
 /// # Errors
 /// /proc cannot be read.
 pub fn with_descendants(pids: &[Pid]) -> Result<Vec<Pid>, ProcError> {
     let mut children: FxHashMap<Pid, Vec<Pid>> = FxHashMap::default();
-    for pid in self::pids()? {
+    let own = Pid(std::process::id() as i32);
+    for pid in self::pids()?.into_iter().filter(|pid| *pid != own) {
         if let Some(parent) = status(pid, "PPid").and_then(|parent| parent.parse().ok()) {
             children.entry(Pid(parent)).or_default().push(pid);
         }
