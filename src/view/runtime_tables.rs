@@ -323,3 +323,27 @@ fn methods(methods: &MethodPair) -> [Cell; 2] {
     };
     [cell(&methods.leaf), cell(&methods.own)]
 }
+
+/// Returns how many events of each process were received, and how many were lost.
+pub(super) fn event_losses(summary: &Summary) -> Table {
+    let rows = summary.quality.events.iter().map(|row| {
+        let truncated = (&*row.truncated).into();
+        [
+            row.pid.into(),
+            row.events.into(),
+            row.dropped.into(),
+            row.unknown.into(),
+            row.without_stack.into(),
+            truncated,
+        ]
+    });
+    let columns = [
+        "pid",
+        "events",
+        "dropped",
+        "unreadable",
+        "without_stack",
+        "ends_early",
+    ];
+    Table::new("event-losses", columns, rows)
+}
