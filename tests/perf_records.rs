@@ -308,7 +308,7 @@ proptest! {
                     (theirs.pid, theirs.tid, theirs.ppid, theirs.ptid)),
             (Record::Exit { pid, tid }, EventRecord::Exit(theirs)) =>
                 prop_assert_eq!((pid.0, tid.0), (theirs.pid, theirs.tid)),
-            (Record::Lost { records, cpu }, EventRecord::Lost(theirs)) => {
+            (Record::Lost { records, cpu, .. }, EventRecord::Lost(theirs)) => {
                 let common = raw.common_data().unwrap();
                 prop_assert_eq!((records, cpu.0), (theirs.count, common.cpu.unwrap_or(0)));
             }

@@ -4,12 +4,15 @@
 #[macro_use]
 mod support;
 
-use std::io::Write;
+use std::ffi::OsStr;
+use std::io::{Read, Write, pipe};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perfcollect::output::summary::WakeupRow;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use support::{
     AS_NOBODY, PublicDirectory, Saved, compiled, perfcollect, perfview_json, run_perfcollect, zip,
 };
@@ -157,6 +160,64 @@ fn expect_same_in_files(saved: &Saved, wakeups: u64) {
         let samples = Some(saved.summary.samples);
         assert_eq!(cpu["samples"].as_u64(), samples, "{cpu}");
     }
+}
+
+/// Wakes a thread as often as it can for 50 ms of each 200 ms, on the first CPU.
+fn wake_in_bursts(is_over: &AtomicBool) {
+    let mut first = CpuSet::new();
+    first.set(0);
+    sched_setaffinity(None, &first).unwrap();
+    let (mut to_reader, mut to) = pipe().unwrap();
+    let (mut from, mut from_reader) = pipe().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut byte = [0];
+            while to_reader.read_exact(&mut byte).is_ok() {
+                from_reader.write_all(&byte).unwrap();
+            }
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(50) {
+                to.write_all(b"x").unwrap();
+                from.read_exact(&mut [0]).unwrap();
+            }
+            thread::sleep(Duration::from_millis(150));
+        }
+        drop(to);
+    });
+}
+
+/// What wakes other processes neither displaces samples nor makes them rougher.
+#[test]
+fn bursts_of_other_processes_take_no_samples() {
+    need_capture!();
+    need_command!("cc");
+    let programs = tempfile::tempdir().unwrap();
+    let program = compiled(programs.path(), "wakers", WAKERS, &["-g", "-pthread"]);
+    let is_over = AtomicBool::new(false);
+    let (saved, stdout) = thread::scope(|scope| {
+        scope.spawn(|| wake_in_bursts(&is_over));
+        let directory = tempfile::tempdir().unwrap();
+        let command = ["collect", "x", "-wakeups", "-nolttng", "--"].map(OsStr::new);
+        let command = command
+            .into_iter()
+            .chain([program.as_os_str(), OsStr::new("2")]);
+        let finished = run_perfcollect(command, directory.path(), LIMIT);
+        is_over.store(true, Ordering::Relaxed);
+        let finished = finished.expect_success();
+        (Saved::open(directory, "x"), finished.stdout)
+    });
+    let counts = stdout.lines().find_map(|line| line.strip_prefix("woken "));
+    let woken: u64 = counts.unwrap().split(' ').next().unwrap().parse().unwrap();
+    let wakeups = saved.summary.wakeups.as_ref().unwrap();
+    // The boss and the worker, each as often.
+    expect_about("all", wakeups.wakeups, 2 * woken, &wakeups.rows);
+    // Each sample stands for 31 of them at most.
+    assert!(
+        wakeups.samples * 31 * 4 > wakeups.wakeups * 3,
+        "{wakeups:#?}"
+    );
 }
 
 /// Without the privilege, the rest is captured, and a notice shows what is missing.

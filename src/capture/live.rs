@@ -1,5 +1,6 @@
 //! The main loop of a live capture.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,6 +30,7 @@ use super::snapshot;
 use super::target::Target;
 use super::wakeups::Wakeups;
 use super::weight::Weight;
+use super::woken_threads::WokenThreads;
 use super::{MAX_TARGET_CHARS, process_limits, usage};
 use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
@@ -140,10 +142,18 @@ pub fn run(
     if let Some(error) = engine.spool_error() {
         return Err(CaptureError::SpoolStart(error));
     }
+    let mut woken_threads = sampling
+        .wakeups
+        .and_then(|_| WokenThreads::before_start(&request.target));
     session.start_tracking()?;
     if !matches!(request.target, Target::Command(_)) {
         session.attach(&header.info.target, || request.target.threads())?;
         engine.start(None)?;
+    }
+    if let Some(woken) = &woken_threads
+        && let Ok(filter) = CString::new(woken.filter(&engine.threads()))
+    {
+        session.filter_wakeups(filter);
     }
     let cpus = session.cpu_ids();
     let mut counting = Counting::start(&request.target, &request.counters, &cpus);
@@ -201,6 +211,14 @@ pub fn run(
         }
         priority.follow();
         session.follow_cpus(|| engine.threads());
+        if woken_threads
+            .as_mut()
+            .is_some_and(WokenThreads::is_outdated)
+        {
+            woken_threads = None;
+            let opened = session.unfilter_wakeups();
+            notices.extend(opened.err().map(|error| WokenThreads::notice(&error)));
+        }
         sample_rate.follow(perf::now());
         engine.set_may_wait(session.has_room());
         let flush_limit = session.drain(|time, record| {

@@ -44,6 +44,7 @@ pub mod usage;
 mod wait;
 mod wakeups;
 mod weight;
+mod woken_threads;
 
 pub use command::{Command, CommandEnd, CommandError};
 pub use conversion::{ConvertRequest, convert};

@@ -122,7 +122,7 @@ impl Wakeups {
     pub(super) fn notice(&self) -> Option<Notice> {
         (self.missed > 0).then(|| {
             let what = format!(
-                "{} wake-ups were of threads that had ended when they were read: it is unknown of which process",
+                "wake-ups of threads that had ended when they were read are not counted: {}, of any process",
                 self.missed
             );
             let notice = Notice::new(NoticeKind::CountersMissing, what, "");

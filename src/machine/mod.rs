@@ -56,9 +56,9 @@ pub use priority::{raise_thread_priority, reset_thread_priority};
 pub use proc_fs::{
     ProcError, age, arguments, boot_id, command_line, container, control_group, cpu_ticks,
     environment, exists, file_owner, has_ended, has_foreign_proc, has_other_clock, is_hidden,
-    is_initial_pid_namespace, is_running, is_stopped, namespace_pid, new_namespace_threads, pids,
-    process_name, real_user, resident_kib, start_ticks, thread_group, thread_name, thread_names,
-    thread_start_ticks, threads, tids, why_unreadable, with_descendants,
+    is_initial_pid_namespace, is_running, is_stopped, last_pid, namespace_pid,
+    new_namespace_threads, pids, process_name, real_user, resident_kib, start_ticks, thread_group,
+    thread_name, thread_names, thread_start_ticks, threads, tids, why_unreadable, with_descendants,
 };
 pub use recording_files::RecordingFiles;
 pub use rows::JitProcesses;

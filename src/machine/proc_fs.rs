@@ -383,6 +383,13 @@ pub fn is_initial_pid_namespace() -> bool {
     link.is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
+/// Returns the id of the thread that started last.
+#[must_use]
+pub fn last_pid() -> Option<Pid> {
+    let loads = std::fs::read_to_string("/proc/loadavg").ok()?;
+    loads.split_ascii_whitespace().last()?.parse().ok().map(Pid)
+}
+
 /// Returns the process of a thread, or `None` if there is no such thread.
 ///
 /// A process is its own first thread.

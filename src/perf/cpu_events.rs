@@ -1,5 +1,6 @@
-//! The events of one CPU and their ring buffer.
+//! The events of one CPU and their ring buffers.
 
+use std::ffi::CStr;
 use std::io;
 
 use rustix::io::Errno;
@@ -20,11 +21,11 @@ const CLOCK_SLACK_NS: u64 = 100_000_000;
 /// Open events of a CPU.
 pub(super) struct CpuEvents {
     pub(super) cpu: Cpu,
-    /// The first event owns the ring buffer.
+    /// The first event owns the first ring buffer.
     pub(super) events: Vec<Event>,
     /// A sampler, disabled at first, that may take the place of the last event.
     short: Option<(Event, CopyLength)>,
-    /// Sample what else was requested.
+    /// Sample what else was requested, each kind in a ring buffer for itself.
     pub(super) occurrences: Vec<OccurrenceEvents>,
     /// Time of the last check and the first event's enabled time (in nanoseconds) at that time.
     last_check: Option<(Nanos, u64)>,
@@ -37,22 +38,35 @@ impl CpuEvents {
         &self.events[0]
     }
 
+    /// Returns how many records of the first ring buffer the kernel has dropped.
     pub(super) fn lost(&self) -> Option<u64> {
-        let events = self.events.iter().chain(self.others());
+        let short = self.short.iter().map(|(event, _)| event);
+        let events = self.events.iter().chain(short);
         events.map(Event::lost).sum()
     }
 
-    /// Returns the events that are not always there.
-    fn others(&self) -> impl Iterator<Item = &Event> {
-        let short = self.short.iter().map(|(event, _)| event);
-        short.chain(self.occurrences.iter().flat_map(OccurrenceEvents::events))
+    /// Returns the event of each ring buffer that owns it.
+    pub(super) fn owners(&self) -> impl Iterator<Item = &Event> {
+        let first = self.events.first().into_iter();
+        let own = self.occurrences.iter().filter_map(OccurrenceEvents::owner);
+        first.chain(own)
+    }
+
+    /// Samples only those occurrences of a kind that a filter lets pass.
+    pub(super) fn filter(&self, kind: Occurrence, filter: &CStr) {
+        let mut kinds = self.occurrences.iter();
+        if let Some(events) = kinds.find(|events| events.kind() == kind) {
+            events.set_filter(filter);
+        }
     }
 
     /// Stops recording.
     pub(super) fn stop(&self) -> io::Result<()> {
-        self.others()
-            .chain(self.events.iter().rev())
-            .try_for_each(|event| event.set_enabled(false))
+        let mut occurrences = self.occurrences.iter();
+        occurrences.try_for_each(OccurrenceEvents::stop)?;
+        let short = self.short.iter().map(|(event, _)| event);
+        let mut events = short.chain(self.events.iter().rev());
+        events.try_for_each(|event| event.set_enabled(false))
     }
 
     /// Chooses the length of stack copies. `bytes` is the most that a sample of this CPU has needed
@@ -103,30 +117,24 @@ pub(super) fn first_role(effective: &EffectiveRequest) -> Role {
     }
 }
 
-/// Opens the events of a CPU and maps their ring buffer. Returns `None` if the CPU is offline.
+/// Opens the events of a CPU and maps their ring buffers: the first one, and one for each of
+/// [`CpuEvents::occurrences`]. Returns `None` if the CPU is offline.
 pub(super) fn open_cpu(
     effective: &EffectiveRequest,
     cpu: u32,
-) -> Result<Option<(CpuEvents, Ring)>, SessionError> {
-    let open = |role| match Event::open(effective, role, cpu) {
-        Err(Errno::NODEV) => Ok(None),
-        Err(errno) => Err(OpenEventError::from_errno(
-            &effective.request,
-            errno,
-            "the whole system",
-            cpu,
-        )),
-        Ok(event) => Ok(Some(event)),
-    };
+) -> Result<Option<(CpuEvents, Vec<Ring>)>, SessionError> {
+    let open = |role| open_event(effective, role, cpu);
     let Some(owner) = open(first_role(effective))? else {
         return Ok(None);
     };
-    let bytes = effective.request.ring_bytes;
-    let ring = Ring::map(owner.file(), bytes).map_err(|source| SessionError::Ring {
-        cpu,
-        bytes,
-        source,
-    })?;
+    let map = |event: &Event| {
+        let bytes = match effective.system_wide {
+            true => effective.request.bytes_of_each_ring(),
+            false => effective.request.ring_bytes,
+        };
+        Ring::map(event.file(), bytes).map_err(|source| SessionError::Ring { cpu, bytes, source })
+    };
+    let mut rings = vec![map(&owner)?];
     let mut events = vec![owner];
     let mut short = None;
     if effective.system_wide {
@@ -145,15 +153,21 @@ pub(super) fn open_cpu(
     }
     let mut occurrences = Vec::new();
     for kind in Occurrence::ALL {
-        let mut opened = Vec::new();
-        for (role, period) in OccurrenceEvents::roles(effective, kind) {
-            let Some(event) = open(role)? else {
-                return Ok(None);
-            };
-            opened.push((event, period));
-        }
-        let opened = OccurrenceEvents::new(kind, opened, &events[0]);
-        occurrences.extend(opened.map_err(SessionError::Enable)?);
+        let Some((opened, counter)) = open_occurrences(effective, kind, cpu)? else {
+            return Ok(None);
+        };
+        let Some((first, _)) = opened.first() else {
+            continue;
+        };
+        let opened = match counter {
+            Some(counter) => {
+                rings.push(map(first)?);
+                let budget = effective.request.occurrence_budget(kind);
+                OccurrenceEvents::with_ring(kind, opened, counter, budget)
+            }
+            None => OccurrenceEvents::sharing(kind, opened, &events[0]),
+        };
+        occurrences.push(opened.map_err(SessionError::Enable)?);
     }
     let cpu_events = CpuEvents {
         cpu: Cpu(cpu),
@@ -163,5 +177,48 @@ pub(super) fn open_cpu(
         last_check: None,
         dead_since: None,
     };
-    Ok(Some((cpu_events, ring)))
+    Ok(Some((cpu_events, rings)))
+}
+
+/// The events that sample a kind of occurrences with their periods, and the one that counts all of them.
+type OpenedOccurrences = (Vec<(Event, u64)>, Option<Event>);
+
+/// Opens the events that sample a kind of occurrences, none if it was not requested. They are counted on the
+/// whole system only. Returns `None` if the CPU is offline.
+pub(super) fn open_occurrences(
+    effective: &EffectiveRequest,
+    kind: Occurrence,
+    cpu: u32,
+) -> Result<Option<OpenedOccurrences>, SessionError> {
+    let mut opened = Vec::new();
+    for (role, period) in OccurrenceEvents::roles(effective, kind) {
+        let Some(event) = open_event(effective, role, cpu)? else {
+            return Ok(None);
+        };
+        opened.push((event, period));
+    }
+    let is_counted = effective.system_wide && !opened.is_empty();
+    let counter = is_counted.then(|| open_event(effective, Role::OccurrenceCounter(kind), cpu));
+    Ok(match counter.transpose()? {
+        Some(None) => None,
+        counter => Some((opened, counter.flatten())),
+    })
+}
+
+/// Opens an event. Returns `None` if the CPU is offline.
+fn open_event(
+    effective: &EffectiveRequest,
+    role: Role,
+    cpu: u32,
+) -> Result<Option<Event>, OpenEventError> {
+    match Event::open(effective, role, cpu) {
+        Err(Errno::NODEV) => Ok(None),
+        Err(errno) => Err(OpenEventError::from_errno(
+            &effective.request,
+            errno,
+            "the whole system",
+            cpu,
+        )),
+        Ok(event) => Ok(Some(event)),
+    }
 }

@@ -1,5 +1,6 @@
 //! Perf event on a CPU (`perf_event_open`).
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
@@ -29,8 +30,10 @@ pub(super) enum Role {
     Children,
     /// Samples a thread and everything that it starts.
     Thread(Tid),
-    /// Samples occurrences of all processes at a period, into the tracker's ring buffer.
+    /// Samples occurrences of all processes at a period.
     Occurrences(Occurrence, u64),
+    /// Counts occurrences of all processes.
+    OccurrenceCounter(Occurrence),
     /// Samples occurrences of the processes of [`Role::Children`].
     OccurrencesOfChildren(Occurrence),
     /// Samples occurrences of a thread and everything that it starts.
@@ -52,6 +55,7 @@ impl Role {
             Self::Occurrences(kind, period) => {
                 (request.occurrence_sampler(kind, period), ANY_THREAD)
             }
+            Self::OccurrenceCounter(kind) => (request.occurrence_counter(kind), ANY_THREAD),
             Self::OccurrencesOfChildren(kind) => {
                 (request.inherited_occurrences(kind), CURRENT_THREAD)
             }
@@ -142,6 +146,12 @@ impl Event {
         (read >= expected).then(|| std::array::from_fn(|i| u64::from_le_bytes(words[i])))
     }
 
+    /// Returns what the event has counted.
+    pub(super) fn count(&self) -> Option<u64> {
+        let [count, ..] = self.counters()?;
+        Some(count)
+    }
+
     /// Returns how many records of this event the kernel has dropped, if the kernel counts them.
     pub(super) fn lost(&self) -> Option<u64> {
         let [.., lost] = self.counters()?;
@@ -174,6 +184,19 @@ impl Event {
                 perf::ioctls::DISABLE(fd, 0)
             }
         })
+    }
+
+    /// Samples only those occurrences of a tracepoint that a filter lets pass, from now on for good.
+    pub(super) fn set_filter(&self, filter: &CStr) -> io::Result<()> {
+        let filter = filter.as_ptr().cast_mut();
+        // SAFETY: `self.file` is an open perf event; the kernel only reads the string, which ends with 0.
+        done(unsafe { perf::ioctls::SET_FILTER(self.file.as_raw_fd(), filter) })
+    }
+
+    /// Enables this event for a number of samples more than before, after which the kernel disables it.
+    pub(super) fn allow(&self, samples: u32) -> io::Result<()> {
+        // SAFETY: the descriptor is an open perf event; this ioctl takes no pointer.
+        done(unsafe { perf::ioctls::REFRESH(self.file.as_raw_fd(), samples as i32) })
     }
 
     /// Redirects output to the ring buffer of another event of the same CPU.

@@ -17,7 +17,7 @@ use super::event::{Event, Role};
 use super::occurrence_events::{Occurrence, OccurrenceEvents};
 use super::open_error::{OpenEventError, paranoid};
 use super::request::{Clock, EffectiveRequest, SamplingRequest};
-use crate::trace::{Notice, NoticeKind};
+use crate::trace::{MORE_DESCRIPTORS, Notice, NoticeKind};
 
 /// Processes that must be sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,13 +145,27 @@ impl EffectiveRequest {
             }
             None => return None,
         };
+        Some(self.omit(kind, &why, WITH_PRIVILEGE))
+    }
+
+    /// Samples no occurrences, as no more files can be opened. Returns notices about that.
+    pub(super) fn without_occurrences(&mut self, errno: Errno) -> Vec<Notice> {
+        let mut kinds = Occurrence::ALL.to_vec();
+        kinds.retain(|kind| self.request.samples(*kind));
+        let why = format!("perf_event_open: {errno}");
+        let notices = kinds
+            .into_iter()
+            .map(|kind| self.omit(kind, &why, MORE_DESCRIPTORS));
+        notices.collect()
+    }
+
+    fn omit(&mut self, kind: Occurrence, why: &str, remedy: &str) -> Notice {
         self.request.omit(kind);
         let what = match kind {
             Occurrence::Fault => format!("page faults were not sampled ({why})"),
             Occurrence::Wakeup => format!("wake-ups were not sampled: {why}"),
         };
-        let notice = Notice::new(NoticeKind::CountersMissing, what, WITH_PRIVILEGE);
-        Some(notice.about(kind.name()))
+        Notice::new(NoticeKind::CountersMissing, what, remedy).about(kind.name())
     }
 
     /// Returns a notice for each limitation that missing privileges cause.

@@ -344,7 +344,7 @@ impl Layout {
     pub fn parse<'a>(&self, record: &'a [u8]) -> Result<Record<'a>, ParseError> {
         let (mut fields, misc) = Self::fields(record)?;
         let misc = u32::from(misc);
-        let cpu = || self.sample_id(record).unwrap_or_default().cpu;
+        let id = || self.sample_id(record).unwrap_or_default();
         Ok(match fields.kind {
             sys::PERF_RECORD_SAMPLE => Record::Sample(self.sample(fields, misc)?),
             sys::PERF_RECORD_MMAP | sys::PERF_RECORD_MMAP2
@@ -378,17 +378,25 @@ impl Layout {
             }
             sys::PERF_RECORD_LOST => {
                 fields.u64("id")?;
+                let SampleId { cpu, event, .. } = id();
                 Record::Lost {
                     records: fields.u64("lost")?,
-                    cpu: cpu(),
+                    cpu,
+                    event,
                 }
             }
             sys::PERF_RECORD_LOST_SAMPLES => Record::LostSamples {
                 samples: fields.u64("lost")?,
-                cpu: cpu(),
+                cpu: id().cpu,
             },
-            sys::PERF_RECORD_THROTTLE => Record::Throttle(cpu()),
-            sys::PERF_RECORD_UNTHROTTLE => Record::Unthrottle(cpu()),
+            sys::PERF_RECORD_THROTTLE => {
+                let SampleId { cpu, event, .. } = id();
+                Record::Throttle { cpu, event }
+            }
+            sys::PERF_RECORD_UNTHROTTLE => {
+                let SampleId { cpu, event, .. } = id();
+                Record::Unthrottle { cpu, event }
+            }
             sys::PERF_RECORD_KSYMBOL => Record::Ksymbol(ksymbol(fields)?),
             _ => Record::Other,
         })

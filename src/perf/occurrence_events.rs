@@ -1,5 +1,6 @@
 //! The events that sample one kind of occurrences on one CPU: one for each period, of which one is enabled.
 
+use std::ffi::CStr;
 use std::io;
 
 use super::clock::now;
@@ -7,6 +8,19 @@ use super::event::{Event, Role};
 use super::occurrence_period::{OccurrencePeriod, PERIODS};
 use super::request::EffectiveRequest;
 use crate::ids::Nanos;
+
+/// Frequency for which the periods are chosen.
+const USUAL_HZ: u32 = 999;
+
+/// Returns the first prime from a small number on.
+fn prime_from(number: u64) -> u64 {
+    let is_prime = |n: &u64| {
+        (2..)
+            .take_while(|d| d * d <= *n)
+            .all(|d| !n.is_multiple_of(d))
+    };
+    (number.max(2)..).find(is_prime).unwrap_or(number)
+}
 
 /// What is sampled once in a number of times, beside CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,20 +35,25 @@ impl Occurrence {
     pub(super) const ALL: [Self; 2] = [Self::Fault, Self::Wakeup];
 
     /// Returns the periods, the smallest first. Primes do not fall in step with a loop.
-    fn periods(self) -> [u64; PERIODS] {
-        match self {
+    fn periods(self, frequency_hz: u32) -> [u64; PERIODS] {
+        let periods = match self {
             // A page fault is one of many of a loop over a block of memory.
             Self::Fault => [31, 499, 8009],
             Self::Wakeup => [1, 31, 499],
-        }
+        };
+        // What is rare is worth a sample each at any frequency.
+        let factor = USUAL_HZ.div_ceil(frequency_hz.max(1));
+        let [shortest, longer @ ..] = periods;
+        let [longer, longest] = longer.map(|period| prime_from(period * u64::from(factor)));
+        [shortest, longer, longest]
     }
 
     /// Returns the row of the first period.
     fn first_period(self) -> usize {
         match self {
             Self::Fault => 0,
-            // A program that switches as often as it can does so all the time.
-            Self::Wakeup => PERIODS - 1,
+            // The first burst fits into the ring buffer.
+            Self::Wakeup => 1,
         }
     }
 
@@ -57,19 +76,83 @@ impl Occurrence {
 }
 
 /// Events that sample one kind of occurrences.
+///
+/// The kernel disables an event after a number of samples until the next choice of the period: a reader that is
+/// slow or stopped costs the other processes nothing.
 pub(super) struct OccurrenceEvents {
     kind: Occurrence,
+    /// Of those that have a ring buffer for themselves.
+    own: Option<OwnRing>,
     /// In the order of the periods; one event if threads inherit it.
     events: Vec<OccurrenceEvent>,
+    /// Events that were replaced. The first may own the ring buffer.
+    replaced: Vec<OccurrenceEvent>,
+}
+
+/// What belongs to a ring buffer of occurrences.
+struct OwnRing {
+    /// Counts all occurrences.
+    counter: Event,
+    /// The count of counters that were replaced.
+    counted_before: u64,
+    /// Its count at the last choice of the period.
+    counted: u64,
     period: OccurrencePeriod,
-    /// Records that the kernel had dropped at the last choice.
+    /// Samples that the kernel had dropped then.
     lost: u64,
+    /// Maximum number of samples between two choices.
+    budget: u32,
 }
 
 struct OccurrenceEvent {
     id: u64,
     period: u64,
     event: Event,
+    /// Number of samples that it may take in all.
+    allowed: u64,
+}
+
+impl OccurrenceEvent {
+    fn new(event: Event, period: u64) -> io::Result<Self> {
+        Ok(Self {
+            id: event.id()?,
+            period,
+            event,
+            allowed: 0,
+        })
+    }
+
+    /// Returns how many of the allowed samples are left: 0 if the kernel has disabled the event.
+    fn left(&self) -> u64 {
+        let taken = self.event.count().unwrap_or_default() / self.period.max(1);
+        self.allowed.saturating_sub(taken)
+    }
+
+    /// Enables it for `budget` samples from now on. `is_enabled`: it was, so that samples may come meanwhile.
+    fn allow(&mut self, budget: u32, is_enabled: bool) -> io::Result<()> {
+        let more = u64::from(budget).saturating_sub(self.left()) as u32;
+        match (more, is_enabled) {
+            // Enabled without samples left, it would have no limit.
+            (0, true) => return Ok(()),
+            (0, false) => self.event.set_enabled(true)?,
+            (more, _) => self.event.allow(more)?,
+        }
+        self.allowed += u64::from(more);
+        Ok(())
+    }
+}
+
+/// Number of occurrences of a CPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OccurrenceCount {
+    /// All of them.
+    pub(super) all: u64,
+    /// Those while no event was enabled.
+    pub(super) not_sampled: u64,
+    /// Those that all samples stand for.
+    pub(super) sampled: u64,
+    /// Those that dropped samples stand for. `None` before Linux 6.0.
+    pub(super) dropped: Option<u64>,
 }
 
 /// A kind of samples, and how many occurrences each stands for.
@@ -86,7 +169,7 @@ impl OccurrenceEvents {
         match (effective.request.samples(kind), effective.system_wide) {
             (false, _) => Vec::new(),
             (true, true) => {
-                let periods = kind.periods().into_iter();
+                let periods = kind.periods(effective.request.frequency_hz).into_iter();
                 periods
                     .map(|period| (Role::Occurrences(kind, period), period))
                     .collect()
@@ -99,24 +182,76 @@ impl OccurrenceEvents {
     }
 
     /// Takes open events with their periods. They write to the ring buffer of `owner`.
-    pub(super) fn new(
+    pub(super) fn sharing(
         kind: Occurrence,
         opened: Vec<(Event, u64)>,
         owner: &Event,
-    ) -> io::Result<Option<Self>> {
+    ) -> io::Result<Self> {
         let events = opened.into_iter().map(|(event, period)| {
             event.write_to(owner)?;
-            let id = event.id()?;
-            Ok(OccurrenceEvent { id, period, event })
+            OccurrenceEvent::new(event, period)
         });
-        let events: Vec<_> = events.collect::<io::Result<_>>()?;
-        let period = OccurrencePeriod::new(kind.periods(), kind.first_period(), now());
-        Ok((!events.is_empty()).then_some(Self {
+        Ok(Self {
             kind,
-            events,
-            period,
+            own: None,
+            events: events.collect::<io::Result<_>>()?,
+            replaced: Vec::new(),
+        })
+    }
+
+    /// Takes open events with their periods. They write to the ring buffer of the first of them. Between two
+    /// choices of the period, they take at most `budget` samples.
+    pub(super) fn with_ring(
+        kind: Occurrence,
+        opened: Vec<(Event, u64)>,
+        counter: Event,
+        budget: u32,
+    ) -> io::Result<Self> {
+        let mut periods = opened.iter().map(|(_, period)| *period);
+        let periods = std::array::from_fn(|_| periods.next().unwrap_or(1));
+        let mut events: Vec<OccurrenceEvent> = Vec::new();
+        for (event, period) in opened {
+            if let Some(first) = events.first() {
+                event.write_to(&first.event)?;
+            }
+            events.push(OccurrenceEvent::new(event, period)?);
+        }
+        let own = OwnRing {
+            counter,
+            counted_before: 0,
+            counted: 0,
+            period: OccurrencePeriod::new(periods, kind.first_period(), now()),
             lost: 0,
-        }))
+            budget,
+        };
+        Ok(Self {
+            kind,
+            own: Some(own),
+            events,
+            replaced: Vec::new(),
+        })
+    }
+
+    /// Replaces the events of a ring buffer by open ones with the same periods, and starts these.
+    pub(super) fn replace(&mut self, opened: Vec<(Event, u64)>, counter: Event) -> io::Result<()> {
+        let Some(owner) = self.owner() else {
+            return Ok(());
+        };
+        let events = opened.into_iter().map(|(event, period)| {
+            event.write_to(owner)?;
+            OccurrenceEvent::new(event, period)
+        });
+        let events = events.collect::<io::Result<_>>()?;
+        self.stop()?;
+        self.replaced.append(&mut self.events);
+        self.events = events;
+        if let Some(own) = &mut self.own {
+            let counted = own.counter.count().unwrap_or_default();
+            own.counted_before = own.counted_before.saturating_add(counted);
+            own.counter = counter;
+            (own.counted, own.lost) = (0, 0);
+        }
+        self.start()
     }
 
     pub(super) fn kind(&self) -> Occurrence {
@@ -125,6 +260,32 @@ impl OccurrenceEvents {
 
     pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
         self.events.iter().map(|of_period| &of_period.event)
+    }
+
+    /// Returns the event that owns their ring buffer, if that is for themselves.
+    pub(super) fn owner(&self) -> Option<&Event> {
+        let first = self.replaced.iter().chain(&self.events).next();
+        first.filter(|_| self.own.is_some()).map(|row| &row.event)
+    }
+
+    /// Returns how many occurrences there were, if they are counted.
+    pub(super) fn count(&self) -> Option<OccurrenceCount> {
+        let own = self.own.as_ref()?;
+        let all = own.counter.count()?.saturating_add(own.counted_before);
+        let events = || self.replaced.iter().chain(&self.events);
+        let counts = events().filter_map(|row| Some((row.event.count()?, row.period)));
+        let counted = counts.clone().map(|(count, _)| count);
+        let sampled = counts.map(|(count, period)| count - count % period.max(1));
+        let dropped = events().map(|of_period| {
+            let samples = of_period.event.lost()?;
+            Some(samples.saturating_mul(of_period.period))
+        });
+        Some(OccurrenceCount {
+            all,
+            not_sampled: all.saturating_sub(counted.fold(0, u64::saturating_add)),
+            sampled: sampled.fold(0, u64::saturating_add),
+            dropped: dropped.sum(),
+        })
     }
 
     /// Returns the id of each event, and what its samples stand for.
@@ -138,33 +299,73 @@ impl OccurrenceEvents {
         })
     }
 
+    /// Samples only what a filter of the tracepoint lets pass. Without it, there are more samples than
+    /// needed.
+    pub(super) fn set_filter(&self, filter: &CStr) {
+        let counter = self.own.iter().map(|own| &own.counter);
+        for event in counter.chain(self.events()) {
+            let _ = event.set_filter(filter);
+        }
+    }
+
     /// Starts sampling.
-    pub(super) fn start(&self) -> io::Result<()> {
-        match self.events.get(self.period.current()) {
-            Some(current) => current.event.set_enabled(true),
+    pub(super) fn start(&mut self) -> io::Result<()> {
+        let Some(own) = &self.own else {
+            return Ok(());
+        };
+        own.counter.set_enabled(true)?;
+        match self.events.get_mut(own.period.current()) {
+            Some(current) => current.allow(own.budget, false),
             None => Ok(()),
         }
     }
 
-    /// Chooses the period, from the number of occurrences since the last call.
-    pub(super) fn adapt(&mut self, count: u64, frequency_hz: u32, now: Nanos) {
-        let before = self.period.current();
-        let lost = match self.period.is_due(now) {
-            true => self.events().filter_map(Event::lost).sum(),
-            false => self.lost,
-        };
-        let has_changed = match std::mem::replace(&mut self.lost, lost) < lost {
-            true => self.period.note_lost(now),
-            false => self.period.note(count, frequency_hz, now),
-        };
-        if !has_changed {
+    /// Stops sampling.
+    pub(super) fn stop(&self) -> io::Result<()> {
+        let counter = self.own.iter().map(|own| &own.counter);
+        self.events()
+            .chain(counter)
+            .try_for_each(|event| event.set_enabled(false))
+    }
+
+    /// Chooses the period, from the number of occurrences since the last choice.
+    pub(super) fn adapt(&mut self, frequency_hz: u32, now: Nanos) {
+        let Some(own) = self.own.as_mut().filter(|own| own.period.is_due(now)) else {
             return;
-        }
-        let [off, on] = [before, self.period.current()].map(|row| self.events.get(row));
+        };
+        let counted = own.counter.count().unwrap_or_default();
+        let count = counted.saturating_sub(std::mem::replace(&mut own.counted, counted));
+        let lost = self.events.iter().filter_map(|row| row.event.lost()).sum();
+        let has_lost = std::mem::replace(&mut own.lost, lost) < lost;
+        let before = own.period.current();
+        let is_used_up = self.events.get(before).is_some_and(|row| row.left() == 0);
+        match has_lost || is_used_up {
+            true => own.period.note_lost(count, frequency_hz, now),
+            false => own.period.note(count, frequency_hz, now),
+        };
+        let current = own.period.current();
         // If that fails, samples are missing or have a longer period: each still counts for its own.
-        if let (Some(off), Some(on)) = (off, on) {
-            let _ = off.event.set_enabled(false);
-            let _ = on.event.set_enabled(true);
+        if current != before
+            && let Some(before) = self.events.get(before)
+        {
+            let _ = before.event.set_enabled(false);
         }
+        if let Some(row) = self.events.get_mut(current) {
+            let _ = row.allow(own.budget, current == before);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lower_frequency_has_longer_periods() {
+        let periods = |hz| Occurrence::Wakeup.periods(hz);
+        assert_eq!([periods(999), periods(10_000)], [[1, 31, 499]; 2]);
+        assert_eq!(periods(99), [1, 347, 5501]);
+        assert_eq!(Occurrence::Fault.periods(999), [31, 499, 8009]);
+        assert!(Occurrence::Fault.periods(0)[2] > 8_000_000);
     }
 }

@@ -105,11 +105,12 @@ impl OccurrencePeriod {
         self.current != before
     }
 
-    /// Notes that the ring buffer was full: the period is the longest, for longer each time. Returns whether it
-    /// changes.
-    pub(super) fn note_lost(&mut self, now: Nanos) -> bool {
+    /// Notes the occurrences since the last call, and that the ring buffer was full: the period is longer,
+    /// for longer each time. Returns whether it changes.
+    pub(super) fn note_lost(&mut self, count: u64, frequency_hz: u32, now: Nanos) -> bool {
         let before = self.current;
-        self.current = PERIODS - 1;
+        self.note(count, frequency_hz, now);
+        self.current = self.current.max(before + 1).min(PERIODS - 1);
         if before != self.current {
             self.calm_ns = (self.calm_ns * 4).min(MAX_CALM_NS);
         }
@@ -163,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_buffer_leads_to_the_longest_period_for_longer_each_time() {
+    fn a_full_ring_buffer_leads_to_a_longer_period_for_longer_each_time() {
         let mut period = OccurrencePeriod::new([1, 31, 499], 0, Nanos(0));
         let mut now = 0;
         let mut calm_after = || {
-            assert!(period.note_lost(Nanos(now)));
-            assert_eq!(period.current(), 2);
+            assert!(period.note_lost(10, 999, Nanos(now)));
+            assert_eq!(period.current(), 1);
             let lost = now;
             while !period.note(0, 999, Nanos(now)) {
                 now += 100_000_000;
@@ -180,6 +181,11 @@ mod tests {
             [800, 3200, 12_800]
         );
         assert_eq!([calm_after(), calm_after()], [20_000, 20_000]);
+        // What was read of the burst may show that it takes an even longer one.
+        let mut period = OccurrencePeriod::new([1, 31, 499], 0, Nanos(0));
+        assert!(period.note_lost(10_000, 999, Nanos(100_000_000)));
+        assert_eq!(period.current(), 2);
+        assert!(!period.note_lost(10_000, 999, Nanos(200_000_000)));
     }
 
     #[test]

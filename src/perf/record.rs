@@ -329,6 +329,8 @@ pub enum Record<'a> {
         records: u64,
         /// CPU of the ring buffer.
         cpu: Cpu,
+        /// Id of an event of the ring buffer, if the records have ids.
+        event: Option<u64>,
     },
     /// The kernel dropped samples.
     LostSamples {
@@ -337,10 +339,20 @@ pub enum Record<'a> {
         /// CPU of the samples.
         cpu: Cpu,
     },
-    /// The kernel paused sampling on a CPU.
-    Throttle(Cpu),
-    /// The kernel resumed sampling on a CPU.
-    Unthrottle(Cpu),
+    /// The kernel paused an event.
+    Throttle {
+        /// CPU of the event.
+        cpu: Cpu,
+        /// Id of the event, if the records have ids.
+        event: Option<u64>,
+    },
+    /// The kernel resumed an event.
+    Unthrottle {
+        /// CPU of the event.
+        cpu: Cpu,
+        /// Id of the event, if the records have ids.
+        event: Option<u64>,
+    },
     /// The kernel registered or unregistered dynamically generated kernel code.
     Ksymbol(Ksymbol<'a>),
     /// A record of another type.

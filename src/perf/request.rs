@@ -31,6 +31,8 @@ const SAMPLE_BYTES: u64 = 1024;
 const MIN_RING_MS: u64 = 60;
 /// Minimum number of stack copies of occurrences that a ring buffer holds.
 const OCCURRENCES_PER_RING: usize = 512;
+/// Minimum number of samples of occurrences between two choices of their period.
+const MIN_BUDGET: u32 = 32;
 /// Minimum size of a stack copy.
 const MIN_STACK_BYTES: u64 = 1024;
 /// Maximum total size of the ring buffers of all CPUs, by default.
@@ -157,6 +159,11 @@ impl SamplingRequest {
         kinds.len()
     }
 
+    /// Returns the size of each ring buffer of a CPU: one for CPU samples, and one for each kind of occurrences.
+    pub(super) fn bytes_of_each_ring(&self) -> usize {
+        self.ring_bytes >> self.kinds()
+    }
+
     /// Returns the request with ring buffers of about `bytes` per CPU.
     #[must_use]
     pub fn with_ring_bytes(mut self, bytes: usize) -> Self {
@@ -217,7 +224,7 @@ impl SamplingRequest {
             attr.sample_regs_user = USER_REGS;
             attr.sample_stack_user = self.stack_bytes();
         }
-        attr.__bindgen_anon_2.wakeup_watermark = (self.ring_bytes / 4) as u32;
+        attr.__bindgen_anon_2.wakeup_watermark = (self.bytes_of_each_ring() / 4) as u32;
         attr.set_disabled(1);
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
@@ -277,13 +284,34 @@ impl SamplingRequest {
         attr.__bindgen_anon_1.sample_period = period;
         attr.set_freq(0);
         // Until the period is longer, a block of memory that is used first has many samples.
-        let share = (self.ring_bytes / OCCURRENCES_PER_RING) as u32 & !7;
+        let share = (self.bytes_of_each_ring() / OCCURRENCES_PER_RING) as u32 & !7;
         let copied = &mut attr.sample_stack_user;
         *copied = (*copied).min(share);
         if self.call_graph == CallGraph::Auto {
             *copied = (*copied).min(SHORT_BYTES);
         }
         attr
+    }
+
+    /// Returns the attributes of an event that counts the occurrences which [`Self::occurrence_sampler`] samples.
+    pub(super) fn occurrence_counter(&self, kind: Occurrence) -> sys::perf_event_attr {
+        let mut attr = self.occurrence_sampler(kind, 0);
+        (
+            attr.sample_type,
+            attr.sample_regs_user,
+            attr.sample_stack_user,
+        ) = (0, 0, 0);
+        attr.set_watermark(0);
+        attr.__bindgen_anon_2.wakeup_watermark = 0;
+        attr
+    }
+
+    /// Returns the maximum number of samples of a kind of occurrences between two choices of their period: they
+    /// fill half of a ring buffer at most, and last for 125 ms at the frequency.
+    pub(super) fn occurrence_budget(&self, kind: Occurrence) -> u32 {
+        let copied = u64::from(self.occurrence_sampler(kind, 1).sample_stack_user);
+        let room = self.bytes_of_each_ring() as u64 / 2 / (copied + SAMPLE_BYTES);
+        (self.frequency_hz / 8).clamp(MIN_BUDGET, (room as u32).max(MIN_BUDGET))
     }
 
     /// Returns the attributes of an event that samples the occurrences of a thread and all it starts.

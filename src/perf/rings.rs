@@ -30,10 +30,12 @@ impl Rings {
         self.rings.push(ring);
     }
 
-    /// Unmaps the ring buffer at an index; the last one moves to this index.
-    pub(super) fn swap_remove(&mut self, at: usize) {
-        let ring = self.rings.swap_remove(at);
-        self.malformed += u64::from(ring.is_corrupt());
+    /// Unmaps the group of `count` ring buffers at an index; the last group moves to this index.
+    pub(super) fn swap_remove(&mut self, at: usize, count: usize) {
+        for index in (at * count..(at + 1) * count).rev() {
+            let ring = self.rings.swap_remove(index);
+            self.malformed += u64::from(ring.is_corrupt());
+        }
     }
 
     /// Passes records older than `flush_limit` to `each`, see [`Merge::round`].

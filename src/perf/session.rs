@@ -1,6 +1,7 @@
 //! The events of all CPUs and their ring buffers.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,12 +10,12 @@ use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 
 use super::clock::now;
-use super::cpu_events::{CpuEvents, first_role, open_cpu};
+use super::cpu_events::{CpuEvents, first_role, open_cpu, open_occurrences};
 use super::cpu_hotplug::{CpuHotplug, HotplugEvent};
 use super::event::Event;
 use super::fallbacks::Scope;
 use super::granted::Granted;
-use super::occurrence_events::{Occurrence, OccurrenceEvents, SampledOccurrence};
+use super::occurrence_events::{Occurrence, OccurrenceCount, OccurrenceEvents, SampledOccurrence};
 use super::open_error::OpenEventError;
 use super::record::{Record, SampleRecord};
 use super::request::{Clock, EffectiveRequest, SamplingRequest};
@@ -39,23 +40,30 @@ const MIN_RING_BYTES: usize = 128 << 10;
 /// It is much longer than [`REORDER_WINDOW_NS`], so no record is lost.
 const LINGER_NS: u64 = 500_000_000;
 
+/// One in so many occurrences that are missing is remarkable.
+const MIN_MISSING: u64 = 100;
+
 /// A sampling session, ready or running.
 pub struct PerfSession {
     effective: EffectiveRequest,
     cpus: Vec<CpuEvents>,
-    /// Ring buffers with the indices of `cpus`.
+    /// Groups of ring buffers with the indices of `cpus`.
     rings: Rings,
     threads: ThreadEvents,
     /// What the samples of events stand for that sample occurrences, by id.
     occurrences: FxHashMap<u64, SampledOccurrence>,
-    /// Occurrences of each CPU that were drained since the periods were chosen.
-    drained_occurrences: FxHashMap<(Cpu, Occurrence), u64>,
+    wakeup_filter: Option<CString>,
     hotplug: CpuHotplug,
     started: Nanos,
     is_sampling: bool,
     requested_ring_bytes: usize,
-    /// Lost records of closed events.
+    /// Lost records of closed events, and their occurrences.
     lost_by_closed: Vec<(Cpu, u64)>,
+    occurrences_of_closed: Vec<(Occurrence, OccurrenceCount)>,
+    /// Occurrences that the drained samples stand for.
+    drained_occurrences: FxHashMap<Occurrence, u64>,
+    /// Lost occurrences as records of the ring buffers show them.
+    reported_losses: FxHashMap<Occurrence, u64>,
     notices: Vec<Notice>,
 }
 
@@ -77,34 +85,37 @@ impl PerfSession {
             rings: Rings::new(layout.map_err(OpenEventError::from)?),
             threads: ThreadEvents::default(),
             occurrences: FxHashMap::default(),
-            drained_occurrences: FxHashMap::default(),
+            wakeup_filter: None,
             hotplug,
             started: now(),
             is_sampling: false,
             requested_ring_bytes: request.ring_bytes,
             lost_by_closed: Vec::new(),
+            occurrences_of_closed: Vec::new(),
+            drained_occurrences: FxHashMap::default(),
+            reported_losses: FxHashMap::default(),
             notices,
         };
         let cpus = session.hotplug.cpus().to_vec();
-        for (cpu_events, ring) in session.open_cpus(&cpus)? {
-            session.push_cpu(cpu_events, ring);
+        for (cpu_events, rings) in session.open_cpus(&cpus)? {
+            session.push_cpu(cpu_events, rings);
         }
         Ok(session)
     }
 
-    fn push_cpu(&mut self, cpu_events: CpuEvents, ring: Ring) {
+    fn push_cpu(&mut self, cpu_events: CpuEvents, rings: Vec<Ring>) {
         let events = cpu_events.occurrences.iter();
         self.occurrences
             .extend(events.flat_map(OccurrenceEvents::sampled));
         self.cpus.push(cpu_events);
-        self.rings.push(ring);
+        rings.into_iter().for_each(|ring| self.rings.push(ring));
     }
 
-    /// Opens the events of CPUs and maps their ring buffers, which all have the same size.
+    /// Opens the events of CPUs and maps their ring buffers, which all have the same size and number.
     ///
     /// If a memory limit requires it, the ring buffers are smaller than requested. Offline CPUs are
     /// skipped.
-    fn open_cpus(&mut self, cpus: &[u32]) -> Result<Vec<(CpuEvents, Ring)>, SessionError> {
+    fn open_cpus(&mut self, cpus: &[u32]) -> Result<Vec<(CpuEvents, Vec<Ring>)>, SessionError> {
         loop {
             let opened = cpus.iter().map(|&cpu| open_cpu(&self.effective, cpu));
             match opened.filter_map(Result::transpose).collect() {
@@ -117,9 +128,22 @@ impl PerfSession {
                     self.effective.request.ring_bytes /= 2;
                     self.effective.request = self.effective.request.with_stacks_that_fit();
                 }
+                // Those of CPU samples are worth more.
+                Err(SessionError::Open(OpenEventError::Refused {
+                    errno: errno @ (Errno::MFILE | Errno::NFILE),
+                    ..
+                })) if self.cpus.is_empty() && self.samples_occurrences() => {
+                    self.notices
+                        .extend(self.effective.without_occurrences(errno));
+                }
                 other => return other,
             }
         }
+    }
+
+    fn samples_occurrences(&self) -> bool {
+        let mut kinds = Occurrence::ALL.into_iter();
+        kinds.any(|kind| self.effective.request.samples(kind))
     }
 
     /// Whether per-thread events must be attached, because sampling is not system-wide.
@@ -183,6 +207,8 @@ NoticeKind::RingBuffersReduced,
         }
         notices.extend(self.short_copy_notice());
         notices.extend(self.threads.notices());
+        let kinds = Occurrence::ALL.into_iter();
+        notices.extend(kinds.filter_map(|kind| self.occurrence_notice(kind)));
         notices.extend(self.hotplug.notice(self.started));
         notices
     }
@@ -207,7 +233,50 @@ NoticeKind::StackCopiesReduced,
         })
     }
 
-    /// Returns the kernel's counts of lost records by CPU. They are empty before Linux 6.0.
+    /// Returns a notice if more than one in a hundred occurrences is missing among the samples.
+    fn occurrence_notice(&self, kind: Occurrence) -> Option<Notice> {
+        let open = self.cpus.iter().flat_map(|cpu| &cpu.occurrences);
+        let open = open.filter(|events| events.kind() == kind);
+        let open = open.filter_map(OccurrenceEvents::count);
+        let closed = self.occurrences_of_closed.iter();
+        let closed = closed
+            .filter(|(of, _)| *of == kind)
+            .map(|(_, count)| *count);
+        let [mut all, mut not_sampled, mut sampled, mut dropped] = [0_u64; 4];
+        for count in open.chain(closed) {
+            all = all.saturating_add(count.all);
+            not_sampled = not_sampled.saturating_add(count.not_sampled);
+            sampled = sampled.saturating_add(count.sampled);
+            dropped = dropped.saturating_add(count.dropped.unwrap_or_default());
+        }
+        let of_kind = |counts: &FxHashMap<_, u64>| counts.get(&kind).copied().unwrap_or_default();
+        let dropped = dropped.max(of_kind(&self.reported_losses));
+        let without_record = sampled.saturating_sub(of_kind(&self.drained_occurrences));
+        let without_record = without_record.saturating_sub(dropped);
+        let explained = not_sampled.saturating_add(dropped);
+        let missing = explained.saturating_add(without_record);
+        (missing.saturating_mul(MIN_MISSING) > all).then(|| {
+            let name = kind.name();
+            if without_record > explained {
+                let what = format!(
+                    "{missing} of {all} {name} are missing: the kernel made no records of them, as Linux 6.18 does for \
+                     interrupts of an idle CPU that was offline once"
+                );
+                let remedy = "those by timers and devices are too few";
+                let notice = Notice::new(NoticeKind::CountersMissing, what, remedy);
+                return notice.about(name).counting(missing as usize);
+            }
+            let what = format!(
+                "{missing} of {all} {name} are missing: the first 25 ms of a burst are not sampled in full, nor what \
+                 follows while perfcollect gets no CPU"
+            );
+            let remedy = "a longer capture misses a smaller part";
+            let notice = Notice::new(NoticeKind::CountersMissing, what, remedy);
+            notice.about(name).counting(missing as usize)
+        })
+    }
+
+    /// Returns the kernel's counts of lost records by CPU, but for occurrences. They are empty before Linux 6.0.
     #[must_use]
     pub fn lost(&self) -> BTreeMap<u32, u64> {
         let mut lost = BTreeMap::new();
@@ -262,6 +331,34 @@ NoticeKind::StackCopiesReduced,
         self.enable(0)
     }
 
+    /// Samples only those wake-ups that a filter of the tracepoint lets pass. Call once, before sampling starts.
+    pub fn filter_wakeups(&mut self, filter: CString) {
+        for cpu in &self.cpus {
+            cpu.filter(Occurrence::Wakeup, &filter);
+        }
+        self.wakeup_filter = Some(filter);
+    }
+
+    /// Samples all wake-ups from now on.
+    ///
+    /// # Errors
+    /// Events cannot be opened or enabled. Then some CPUs keep the filter.
+    pub fn unfilter_wakeups(&mut self) -> Result<(), SessionError> {
+        const KIND: Occurrence = Occurrence::Wakeup;
+        self.wakeup_filter = None;
+        for cpu in self.cpus.iter_mut().filter(|cpu| cpu.dead_since.is_none()) {
+            let opened = open_occurrences(&self.effective, KIND, cpu.cpu.0)?;
+            let mut kinds = cpu.occurrences.iter_mut();
+            let events = kinds.find(|events| events.kind() == KIND);
+            if let (Some(events), Some((opened, Some(counter)))) = (events, opened) {
+                let replaced = events.replace(opened, counter);
+                replaced.map_err(SessionError::Enable)?;
+                self.occurrences.extend(events.sampled());
+            }
+        }
+        Ok(())
+    }
+
     /// Starts sampling all processes.
     ///
     /// # Errors
@@ -272,7 +369,7 @@ NoticeKind::StackCopiesReduced,
         self.enable(1)?;
         match self.needs_threads() {
             true => Ok(()),
-            false => start_occurrences(&self.cpus),
+            false => start_occurrences(&mut self.cpus),
         }
     }
 
@@ -310,7 +407,10 @@ NoticeKind::StackCopiesReduced,
 
     /// Returns descriptors that become readable when a ring buffer is a quarter full.
     pub fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.cpus.iter().map(|cpu| cpu.owner().as_fd())
+        self.cpus
+            .iter()
+            .flat_map(CpuEvents::owners)
+            .map(AsFd::as_fd)
     }
 
     /// Handles CPUs that went offline or came online, at most once per second.
@@ -359,7 +459,10 @@ NoticeKind::StackCopiesReduced,
 
     /// Samples one more CPU.
     fn add_cpu(&mut self, id: u32, list: &impl Fn() -> Vec<Tid>) -> Result<(), SessionError> {
-        for (cpu, ring) in self.open_cpus(&[id])? {
+        for (mut cpu, rings) in self.open_cpus(&[id])? {
+            if let Some(filter) = &self.wakeup_filter {
+                cpu.filter(Occurrence::Wakeup, filter);
+            }
             if !self.needs_threads() {
                 let count = if self.is_sampling {
                     cpu.events.len()
@@ -368,10 +471,10 @@ NoticeKind::StackCopiesReduced,
                 };
                 enable_all(&cpu.events[..count])?;
                 if self.is_sampling {
-                    start_occurrences([&cpu])?;
+                    start_occurrences([&mut cpu])?;
                 }
             }
-            self.push_cpu(cpu, ring);
+            self.push_cpu(cpu, rings);
         }
         self.attach_on(|cpu| cpu.cpu.0 == id, list)
             .map_err(|(cpu, errno)| {
@@ -388,7 +491,10 @@ NoticeKind::StackCopiesReduced,
         };
         while let Some(at) = self.cpus.iter().position(is_drained) {
             let cpu = self.cpus.swap_remove(at);
-            self.rings.swap_remove(at);
+            self.rings.swap_remove(at, cpu.owners().count());
+            let counts = cpu.occurrences.iter();
+            let counts = counts.filter_map(|events| Some((events.kind(), events.count()?)));
+            self.occurrences_of_closed.extend(counts);
             self.lost_by_closed.push((cpu.cpu, cpu.lost().unwrap_or(0)));
         }
     }
@@ -402,9 +508,7 @@ NoticeKind::StackCopiesReduced,
             let frequency_hz = self.effective.request.frequency_hz;
             for cpu in self.cpus.iter_mut().filter(|cpu| cpu.dead_since.is_none()) {
                 for events in &mut cpu.occurrences {
-                    let key = (cpu.cpu, events.kind());
-                    let drained = self.drained_occurrences.remove(&key).unwrap_or(0);
-                    events.adapt(drained, frequency_hz, now());
+                    events.adapt(frequency_hz, now());
                 }
             }
         }
@@ -453,17 +557,35 @@ NoticeKind::StackCopiesReduced,
             threads,
             occurrences,
             drained_occurrences,
+            reported_losses,
             ..
         } = self;
+        // Those of threads are in the ring buffers of CPU samples.
+        let of_own_ring = |event: Option<u64>| occurrences.get(&event.filter(|_| !needs_threads)?);
         rings.drain_until(flush_limit, |time, record| {
             let sampled = match &record {
                 Record::Sample(sample) => occurrences.get(&sample.event),
+                Record::Lost { records, event, .. } => {
+                    if let Some(of) = of_own_ring(*event) {
+                        *reported_losses.entry(of.kind).or_default() +=
+                            records.saturating_mul(of.period);
+                        return ControlFlow::Continue(());
+                    }
+                    None
+                }
+                Record::Throttle { event, .. } | Record::Unthrottle { event, .. } => {
+                    // What is not sampled meanwhile is counted.
+                    if of_own_ring(*event).is_some() {
+                        return ControlFlow::Continue(());
+                    }
+                    None
+                }
                 _ => None,
             };
             let (record, drained) = match (record, sampled) {
                 (Record::Sample(sample), Some(&SampledOccurrence { kind, period })) => {
                     let record = Record::Occurrences(kind, SampleRecord { period, ..sample });
-                    (record, Some(((sample.cpu, kind), period)))
+                    (record, Some((kind, period)))
                 }
                 (record, _) => (record, None),
             };
@@ -472,8 +594,8 @@ NoticeKind::StackCopiesReduced,
             }
             // A record that waits comes again.
             each(time, record)?;
-            if let Some((key, period)) = drained {
-                *drained_occurrences.entry(key).or_default() += period;
+            if let Some((kind, period)) = drained {
+                *drained_occurrences.entry(kind).or_default() += period;
             }
             ControlFlow::Continue(())
         })
@@ -493,9 +615,9 @@ NoticeKind::StackCopiesReduced,
 }
 
 fn start_occurrences<'a>(
-    cpus: impl IntoIterator<Item = &'a CpuEvents>,
+    cpus: impl IntoIterator<Item = &'a mut CpuEvents>,
 ) -> Result<(), SessionError> {
-    let mut events = cpus.into_iter().flat_map(|cpu| &cpu.occurrences);
+    let mut events = cpus.into_iter().flat_map(|cpu| &mut cpu.occurrences);
     events
         .try_for_each(OccurrenceEvents::start)
         .map_err(SessionError::Enable)
@@ -513,3 +635,6 @@ fn enable_all<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<(), Ses
 mod recorder;
 #[cfg(test)]
 pub(crate) use recorder::record;
+#[cfg(test)]
+#[path = "occurrence_tests.rs"]
+mod occurrence_tests;

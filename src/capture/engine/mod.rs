@@ -199,12 +199,12 @@ impl<'a, W: Write> Engine<'a, W> {
                     }
                 }
             }
-            Record::Lost { records, cpu } => self.losses.count(*cpu, *records, time),
+            Record::Lost { records, cpu, .. } => self.losses.count(*cpu, *records, time),
             Record::LostSamples { samples, cpu } => {
                 self.losses.count_samples(*cpu, *samples, time);
             }
-            Record::Throttle(cpu) => self.losses.pauses.start(*cpu, time),
-            Record::Unthrottle(cpu) => self.losses.pauses.end(*cpu, time),
+            Record::Throttle { cpu, .. } => self.losses.pauses.start(*cpu, time),
+            Record::Unthrottle { cpu, .. } => self.losses.pauses.end(*cpu, time),
             Record::Ksymbol(code) => {
                 self.recorder.replace_kernel_code(KsymbolRow {
                     start: code.start,
