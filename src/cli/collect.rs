@@ -176,10 +176,16 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
         if request.samples {
             let what = match has_events {
                 true => format!("there are no samples, only events: {why}"),
-                false if !has_waits => {
-                    "there are no samples, only page faults, wake-ups or requests to disks".into()
+                false => {
+                    let others = "page faults, wake-ups or requests to disks";
+                    let waits = "what the threads waited for";
+                    let what = match (has_waits, has_others) {
+                        (true, true) => format!("{waits}, and {others}"),
+                        (true, false) => waits.to_owned(),
+                        (false, _) => others.to_owned(),
+                    };
+                    format!("there are no samples, only {what}")
                 }
-                false => "there are no samples, only what the threads waited for".into(),
             };
             capture
                 .notices

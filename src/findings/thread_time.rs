@@ -1,6 +1,6 @@
 //! Where threads spend the time without a CPU.
 
-use super::scene::{Scene, process_name, short_method};
+use super::scene::{Scene, process_name, short_method, shown};
 use crate::output::duration::duration;
 use crate::output::summary::{Finding, PlaceTime, TRACE};
 use crate::trace::Symptom;
@@ -88,8 +88,11 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             process_name(name, pid),
             named.join(", ")
         );
-        let mut shown = places.iter().take(MAX_NAMED);
-        if shown.any(|place| place.reason == THROTTLED) {
+        if let Some(waker) = waker_of(scene, pid) {
+            text += &format!("; mostly woken by {waker}");
+        }
+        let mut named = places.iter().take(MAX_NAMED);
+        if named.any(|place| place.reason == THROTTLED) {
             text += "; raise the limit, or use less CPU time";
         }
         Some(
@@ -103,6 +106,23 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         )
     };
     pids.into_iter().filter_map(of_process).collect()
+}
+
+/// Returns who wakes the threads of a process more often than all others do together.
+fn waker_of(scene: &Scene<'_>, pid: i32) -> Option<String> {
+    let rows = scene
+        .summary
+        .wakeups
+        .iter()
+        .flat_map(|wakeups| &wakeups.rows);
+    let rows = rows.filter(|row| row.pid == pid);
+    let all: u64 = rows.clone().map(|row| row.wakeups).sum();
+    let most = rows.max_by_key(|row| row.wakeups)?;
+    let place = match &*most.method {
+        "" => String::new(),
+        method => format!(" in {}", short_method(method)),
+    };
+    (most.wakeups > all / 2).then(|| format!("{}{place}", shown(&most.waker)))
 }
 
 /// Joins the places where a process waited for a CPU, as it could run in any of them, and those in one method,

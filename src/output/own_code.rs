@@ -135,7 +135,7 @@ fn is_framework(module: &str) -> bool {
 }
 
 /// Returns whether a native library belongs to a runtime.
-fn is_runtime_library(file: &str) -> bool {
+pub(crate) fn is_runtime_library(file: &str) -> bool {
     let mut prefixes = RUNTIME_LIBRARIES.iter();
     prefixes.any(|prefix| file.starts_with(prefix))
 }

@@ -80,10 +80,11 @@ impl<'a> Frames<'a> {
             label::module(row),
             label::name(trace, frame, function)
         );
-        let is_marker = row.kind == FunctionKind::Marker;
-        let is_own = |own: &OwnCode| own.is_own(function) || is_marker;
+        // What a thread waited for, and who woke it, is not code.
+        let is_code = !matches!(row.kind, FunctionKind::Marker | FunctionKind::Blocked);
         let group = match &self.own_code {
-            Some(own) if !is_own(own) => Some((OTHER.to_owned(), true)),
+            _ if !is_code => None,
+            Some(own) if !own.is_own(function) => Some((OTHER.to_owned(), true)),
             _ => {
                 let group = self.patterns.group.group_of(&name);
                 group.map(|group| (group.name, group.is_entry))

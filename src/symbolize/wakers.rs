@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::unsymbolized;
 use crate::trace::{
     CodeAddress, Frame, FrameId, Function, FunctionId, FunctionKind, InterruptSource, Outsider,
-    Sample, StackId, Trace, Waker, wakeup_label,
+    ProcessCounts, Sample, StackId, Trace, Waker, wakeup_label,
 };
 
 /// Starts of the names of kernel functions in which the handling of an interrupt begins.
@@ -57,11 +57,12 @@ pub(super) fn name_roots(trace: &mut Trace, codes: &[CodeAddress], outsiders: &[
     let mut named: FxHashMap<(StackId, FrameId), StackId> = FxHashMap::default();
     let mut roots = Roots::default();
     let mut wakers: FxHashMap<StackId, (String, Vec<FrameId>)> = FxHashMap::default();
+    let counts = ProcessCounts::new(&trace.processes);
     let before = std::mem::take(&mut trace.wakeups);
     let after = before.iter().map(|sample| {
         let stack = wakers.entry(sample.stack);
-        let (waker, inner) =
-            stack.or_insert_with(|| without_interrupted(trace, codes, outsiders, sample.stack));
+        let (waker, inner) = stack
+            .or_insert_with(|| without_interrupted(trace, codes, &counts, outsiders, sample.stack));
         let woken = trace.threads[sample.thread.index()].name.clone();
         let root = roots.frame(trace, &woken, waker);
         let stack = named.entry((sample.stack, root));
@@ -111,6 +112,7 @@ impl Roots {
 fn without_interrupted(
     trace: &Trace,
     codes: &[CodeAddress],
+    counts: &ProcessCounts,
     outsiders: &[Outsider],
     stack: StackId,
 ) -> (String, Vec<FrameId>) {
@@ -140,7 +142,7 @@ fn without_interrupted(
         // The names of the kernel are not known, or it interrupted the idle thread.
         None if waker == Waker::Interrupt => {}
         None => {
-            let name = waker.name(&trace.processes, &trace.threads, outsiders);
+            let name = waker.name(&trace.processes, counts, &trace.threads, outsiders);
             return (name, leaf_first);
         }
     }

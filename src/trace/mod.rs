@@ -56,7 +56,7 @@ pub use spool::{Header, RawTrace};
 pub use stack::StackTable;
 pub use symptom::Symptom;
 pub use throttle::{CpuPauses, Pauses};
-pub use wakers::{InterruptSource, Outsider, Waker, waker_of_label, wakeup_label};
+pub use wakers::{InterruptSource, Outsider, ProcessCounts, Waker, waker_of_label, wakeup_label};
 
 use std::ops::Range;
 

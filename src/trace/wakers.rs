@@ -1,5 +1,7 @@
 //! Who wakes threads.
 
+use hashbrown::HashMap;
+
 use super::ids::ThreadId;
 use super::{Process, Thread};
 use crate::ids::Pid;
@@ -39,18 +41,48 @@ pub enum InterruptSource {
     Other,
 }
 
+/// Number of processes of one name from which on they are one: a shell starts a program again and again.
+const MANY: usize = 8;
+
 /// Between the name of the thread that was woken and who woke it, in the name of a root.
 const WOKEN_BY: &str = " woken by ";
+
+/// Number of processes of the target with each name. Targets choose the names, so their hashes have a random seed.
+#[derive(Debug)]
+pub struct ProcessCounts(HashMap<Box<str>, usize>);
+
+impl ProcessCounts {
+    /// Counts the processes.
+    #[must_use]
+    pub fn new(processes: &[Process]) -> Self {
+        let mut counts = HashMap::new();
+        for process in processes {
+            *counts.entry(process.name.clone()).or_default() += 1;
+        }
+        Self(counts)
+    }
+}
 
 impl Waker {
     /// Returns the name: that of the thread, so that those of a pool are one, as are other processes of one name.
     #[must_use]
-    pub fn name(self, processes: &[Process], threads: &[Thread], outsiders: &[Outsider]) -> String {
+    pub fn name(
+        self,
+        processes: &[Process],
+        counts: &ProcessCounts,
+        threads: &[Thread],
+        outsiders: &[Outsider],
+    ) -> String {
         let name = match self {
             Self::Thread(thread) => threads.get(thread.index()).map(|row| row.name.to_string()),
             Self::OfOther(thread) => threads.get(thread.index()).and_then(|row| {
                 let process = processes.get(row.process.index())?;
-                Some(format!("{} ({})", process.name, process.pid))
+                Some(match counts.0.get(&process.name) {
+                    Some(&several) if several >= MANY => {
+                        format!("{} ({several} processes)", process.name)
+                    }
+                    _ => format!("{} ({})", process.name, process.pid),
+                })
             }),
             Self::Outsider(row) => outsiders.get(row as usize).map(|process| {
                 let same = outsiders.iter().filter(|other| other.name == process.name);
@@ -84,11 +116,16 @@ pub fn wakeup_label(woken: &str, waker: &str) -> String {
     format!("[{woken}{WOKEN_BY}{waker}]")
 }
 
-/// Returns who woke, from the name of a root. Names of threads may contain anything.
+/// Returns who woke a thread called `woken`, from the name of a root. Names of threads may contain anything.
 #[must_use]
-pub fn waker_of_label(root: &str) -> &str {
-    let root = root.strip_suffix(']').unwrap_or(root);
-    root.rsplit_once(WOKEN_BY).map_or("", |(_, waker)| waker)
+pub fn waker_of_label<'a>(root: &'a str, woken: &str) -> &'a str {
+    let label = root
+        .strip_prefix('[')
+        .and_then(|root| root.strip_suffix(']'));
+    let of_thread = label.and_then(|label| label.strip_prefix(woken)?.strip_prefix(WOKEN_BY));
+    // The root of many has no names of threads.
+    let of_any = || Some(label?.rsplit_once(WOKEN_BY)?.1);
+    of_thread.or_else(of_any).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -98,10 +135,14 @@ mod tests {
     #[test]
     fn the_waker_is_in_the_name_of_the_root() {
         for woken in ["worker", "a woken by b", "[", ""] {
-            for waker in ["boss", "a timer", "x (12)", "]", ""] {
-                assert_eq!(waker_of_label(&wakeup_label(woken, waker)), waker);
+            for waker in ["boss", "a timer", "x (12)", "]", "p] woken by q", ""] {
+                assert_eq!(waker_of_label(&wakeup_label(woken, waker), woken), waker);
             }
         }
-        assert_eq!(waker_of_label("main"), "");
+        assert_eq!(
+            waker_of_label("[others woken by others]", "worker"),
+            "others"
+        );
+        assert_eq!(waker_of_label("main", "worker"), "");
     }
 }

@@ -1,7 +1,7 @@
 //! Page faults by function.
 
 use super::table::{Cell, Table};
-use super::{count, quality};
+use super::{ReportKind, count, quality, refusals};
 use crate::output::sanitize::terminal;
 use crate::output::summary::Summary;
 use crate::trace::CounterEvent;
@@ -43,7 +43,9 @@ pub(super) fn few_samples(summary: &Summary) -> Option<String> {
 /// Says that page faults are missing because the kernel dropped records, and how many there were if they were
 /// counted.
 pub(super) fn losses(summary: &Summary) -> Option<String> {
-    let dropped = quality::dropped(&summary.quality.losses)?;
+    // Those of single threads are in the ring buffers of CPU samples.
+    let missing = refusals::of(summary, ReportKind::Faults);
+    let missing = missing.or_else(|| quality::dropped(&summary.quality.losses))?;
     let events = [CounterEvent::MinorFaults, CounterEvent::MajorFaults];
     let counters = summary.info.counters.iter();
     let counts = counters.flat_map(|counters| &counters.processes);
@@ -53,7 +55,7 @@ pub(super) fn losses(summary: &Summary) -> Option<String> {
     let exact = exact.map_or_else(String::new, |exact| {
         format!("; -system counted {exact} page faults")
     });
-    Some(dropped + &exact)
+    Some(missing + &exact)
 }
 
 /// Returns the page faults in one line, with the function that has most; `None` if none were sampled.

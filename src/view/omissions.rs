@@ -1,6 +1,6 @@
 //! What a table lacks, in words.
 
-use super::{OpenTrace, ReportKind, block_io, counters, faults, quality};
+use super::{OpenTrace, ReportKind, block_io, counters, faults, refusals, wakeups};
 use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
 use crate::trace::Symptom;
 
@@ -28,7 +28,8 @@ const NOT_BLOCKED: &str = "what threads wait for is read at the end of a capture
 const NO_FAULTS: &str = "no page faults were sampled: a capture with -faults samples them";
 
 /// Why there are no wake-ups.
-const NO_WAKEUPS: &str = "no wake-ups were sampled: a capture with -wakeups samples them";
+const NO_WAKEUPS: &str =
+    "no wake-ups: the selected threads were not woken, or the capture was without -wakeups";
 
 /// Why there are no garbage collections.
 const NO_GC: &str =
@@ -109,7 +110,7 @@ pub(super) fn of(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<Stri
     let more = (more > 0).then(|| format!("... and {more} more: {all_of_it}"));
     let rest = match kind {
         ReportKind::Faults => [faults::few_samples(summary), faults::losses(summary)],
-        ReportKind::Wakeups => [quality::dropped(&summary.quality.losses), None],
+        ReportKind::Wakeups => [wakeups::few_samples(summary), refusals::of(summary, kind)],
         _ => [None, None],
     };
     let lines: Vec<String> = more.into_iter().chain(rest.into_iter().flatten()).collect();

@@ -260,7 +260,9 @@ fn drop_others(selection: &Selection, trace: &mut Trace, whole: &Summary) -> Res
     };
     let requests = trace.info.block_io.as_ref();
     let requests = requests.is_some_and(|block_io| !block_io.rows.is_empty());
-    let has_others = waits || (requests && !selection.selects_samples_only());
+    let others = [&trace.faults, &trace.wakeups, &trace.blocked];
+    let others = others.iter().any(|samples| !samples.is_empty());
+    let has_others = waits || others || (requests && !selection.selects_samples_only());
     if trace.samples.is_empty() && has_some && !has_others {
         return Err(nothing_selected(whole));
     }
@@ -284,7 +286,9 @@ fn nothing_selected(whole: &Summary) -> ViewError {
     let processes = processes.map(|process| (process.pid, process.program()));
     let waiting = whole.blocked.iter().flat_map(|blocked| &blocked.processes);
     let waiting = waiting.map(|process| (process.pid, &*process.name));
-    let mut processes: Vec<(i32, &str)> = processes.chain(waiting).collect();
+    let woken = whole.wakeups.iter().flat_map(|wakeups| &wakeups.rows);
+    let woken = woken.map(|row| (row.pid, &*row.woken));
+    let mut processes: Vec<(i32, &str)> = processes.chain(waiting).chain(woken).collect();
     let mut known = BTreeSet::new();
     processes.retain(|(pid, _)| known.insert(*pid));
     let processes = processes.iter().take(MAX_LISTED);

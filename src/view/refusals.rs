@@ -1,4 +1,4 @@
-//! Why a table is empty although the capture was asked for it: the notice that reports the refusal.
+//! Why a table is empty or lacks something although the capture was asked for it: the notice that reports that.
 
 use super::ReportKind;
 use crate::output::sanitize::terminal;

@@ -42,8 +42,10 @@ pub fn print_table(
     let shown = table.rows.len();
     table.rows.truncate(rows.top);
     if let Some(width) = width.filter(|_| format == TableFormat::Text) {
-        if kind == ReportKind::Io {
-            table.drop_columns(width, &block_io::OPTIONAL_COLUMNS);
+        match kind {
+            ReportKind::Io => table.drop_columns(width, &block_io::OPTIONAL_COLUMNS),
+            ReportKind::Wakeups => table.drop_columns(width, &wakeups::OPTIONAL_COLUMNS),
+            _ => {}
         }
         table.fit(width);
     }

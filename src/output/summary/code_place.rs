@@ -1,8 +1,8 @@
 //! The function that represents a stack: the user's, if there is one.
 
 use crate::output::label;
-use crate::output::own_code::OwnCode;
-use crate::trace::{FrameId, FunctionId, FunctionKind, StackId, Trace};
+use crate::output::own_code::{OwnCode, is_runtime_library};
+use crate::trace::{FrameId, Function, FunctionId, FunctionKind, StackId, Trace};
 
 use super::kept;
 
@@ -17,37 +17,45 @@ pub(super) struct CodePlace {
 
 impl CodePlace {
     pub(super) fn of(trace: &Trace, own_code: &OwnCode, stack: StackId) -> Self {
-        Self::among(trace, own_code, stack, |_| true)
+        Self::ranked(trace, own_code, stack, |_| Some(0))
     }
 
-    /// The same without the functions of the kernel.
+    /// The same without the functions of the kernel. If none is the user's, one of managed code, or else one
+    /// that is not of the C library or a runtime, says more than how that enters the kernel.
     pub(super) fn of_program(trace: &Trace, own_code: &OwnCode, stack: StackId) -> Self {
-        Self::among(trace, own_code, stack, |kind| kind != FunctionKind::Kernel)
+        Self::ranked(trace, own_code, stack, |function| match function.kind {
+            FunctionKind::Kernel => None,
+            FunctionKind::Jit | FunctionKind::ReadyToRun => Some(2),
+            _ => Some(u8::from(!is_runtime_library(&function.module))),
+        })
     }
 
-    fn among(
+    /// Returns the innermost function of the user, or else the innermost one of those with the highest rank.
+    fn ranked(
         trace: &Trace,
         own_code: &OwnCode,
         stack: StackId,
-        counts: impl Fn(FunctionKind) -> bool,
+        rank: impl Fn(&Function) -> Option<u8>,
     ) -> Self {
-        let mut place = Self::default();
+        let mut best = (Self::default(), None);
         for frame in trace.stacks.leaf_first(stack) {
             for id in trace.functions_leaf_first(frame) {
-                let kind = trace.functions[id.index()].kind;
-                let is_code =
-                    counts(kind) && !matches!(kind, FunctionKind::Blocked | FunctionKind::Marker);
-                let own = own_code.is_own(id);
-                if is_code && (own || place.function.is_none()) {
-                    let function = Some((first_frame(trace, frame, id), id));
-                    place = Self { function, own };
+                let function = &trace.functions[id.index()];
+                if matches!(function.kind, FunctionKind::Blocked | FunctionKind::Marker) {
+                    continue;
                 }
-                if place.own {
-                    return place;
+                let rank = rank(function);
+                let own = rank.is_some() && own_code.is_own(id);
+                if own || rank > best.1 {
+                    let function = Some((first_frame(trace, frame, id), id));
+                    best = (Self { function, own }, rank);
+                }
+                if own {
+                    return best.0;
                 }
             }
         }
-        place
+        best.0
     }
 
     /// Returns the module and the name of the function, both empty if there is none.

@@ -35,8 +35,8 @@ pub struct WakeupRow {
     pub waker: String,
     /// Module of the function. Untrusted; empty with the name.
     pub module: String,
-    /// Innermost function of the user on the stack that woke, or else of a program. Untrusted; empty if there is
-    /// none: an interrupt, or a process outside of the target.
+    /// Innermost function of the user on the stack that woke, or else of managed code, of another library, of the
+    /// C library. Untrusted; empty if there is none: an interrupt, or a process outside of the target.
     pub method: String,
     /// Whether it is the user's.
     pub own: bool,
@@ -54,16 +54,16 @@ impl WakeupSummary {
         if trace.wakeups.is_empty() {
             return None;
         }
-        let mut stacks: FxHashMap<StackId, (Option<&str>, CodePlace)> = FxHashMap::default();
+        let mut stacks: FxHashMap<(&str, StackId), (&str, CodePlace)> = FxHashMap::default();
         let mut counts: FxHashMap<_, u64> = FxHashMap::default();
         let mut all: u64 = 0;
         for sample in trace.wakeups.iter() {
-            let waker = stacks.entry(sample.stack);
+            let thread = &trace.threads[sample.thread.index()];
+            let waker = stacks.entry((&thread.name, sample.stack));
             let (waker, place) = *waker.or_insert_with(|| {
                 let place = CodePlace::of_program(trace, own_code, sample.stack);
-                (waker_of(trace, sample.stack), place)
+                (waker_of(trace, sample.stack, &thread.name), place)
             });
-            let thread = &trace.threads[sample.thread.index()];
             let process = last_programs[thread.process.index()];
             let key = (process, &*thread.name, waker, place);
             let count = counts.entry(key).or_default();
@@ -83,7 +83,7 @@ impl WakeupSummary {
             |((process, woken, waker, own, [module, method]), wakeups)| WakeupRow {
                 pid: trace.processes[process.index()].pid.0,
                 woken: kept(woken),
-                waker: kept(waker.unwrap_or_default()),
+                waker: kept(waker),
                 module,
                 method,
                 own,
@@ -124,12 +124,10 @@ impl WakeupSummary {
     }
 }
 
-/// Returns who woke a thread, from the root of the stack.
-fn waker_of(trace: &Trace, stack: StackId) -> Option<&str> {
-    let root = trace.stacks.leaf_first(stack).last()?;
-    let function = trace.functions_leaf_first(root).next()?;
-    trace.functions[function.index()]
-        .name
-        .as_deref()
-        .map(waker_of_label)
+/// Returns who woke a thread called `woken`, from the root of the stack. Empty if that has no name.
+fn waker_of<'a>(trace: &'a Trace, stack: StackId, woken: &str) -> &'a str {
+    let root = trace.stacks.leaf_first(stack).last();
+    let function = root.and_then(|root| trace.functions_leaf_first(root).next());
+    let name = function.and_then(|function| trace.functions[function.index()].name.as_deref());
+    name.map_or("", |name| waker_of_label(name, woken))
 }
