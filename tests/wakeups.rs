@@ -143,6 +143,23 @@ fn expect_same_in_files(saved: &Saved, wakeups: u64) {
     let part = part["wakeups"]["wakeups"].as_u64().unwrap();
     assert!(part > 0 && part < wakeups, "{part} {wakeups}");
 
+    // A group takes code only, and what waits for all of the time can be selected.
+    for selection in [
+        &["-justmycode"][..],
+        &["-group", "{%}!=>module $1"],
+        &["-include", "worker woken by boss"],
+        &["-thread", "worker"],
+    ] {
+        let words = ["report", path, "-kind", "wakeups", "-format", "csv"];
+        let words = words.iter().chain(selection);
+        let table = run_perfcollect(words, saved.directory(), LIMIT).expect_success();
+        assert!(
+            table.stdout.contains(",worker,boss,"),
+            "{selection:?}: {}",
+            table.stdout
+        );
+    }
+
     std::fs::create_dir(saved.directory().join("copy")).unwrap();
     let words = ["convert", path, "-o", "copy/x"];
     run_perfcollect(words, saved.directory(), LIMIT).expect_success();

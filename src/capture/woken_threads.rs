@@ -36,7 +36,7 @@ impl WokenThreads {
         Self { last, looked }
     }
 
-    /// Returns whether ids have begun anew, so that the filter misses threads. Looks once a second.
+    /// Returns whether ids began anew, so that the filter misses threads. Looks once a second.
     pub(super) fn is_outdated(&mut self) -> bool {
         let now = Instant::now();
         if now.duration_since(self.looked) < INTERVAL {

@@ -19,7 +19,7 @@ const RUNTIME_MODULES: [&str; 7] = [
     "jit",
 ];
 /// Native libraries of runtimes, wherever they are, by the start of their file names.
-const RUNTIME_LIBRARIES: [&str; 13] = [
+const RUNTIME_LIBRARIES: [&str; 10] = [
     "libcoreclr",
     "libclr",
     "libhostfxr",
@@ -29,11 +29,10 @@ const RUNTIME_LIBRARIES: [&str; 13] = [
     "libjvm.",
     "libnode.",
     "libpython",
-    "libc.",
     "libstdc++.",
-    "ld-linux",
-    "ld-musl",
 ];
+/// The C library and its parts.
+const C_LIBRARIES: [&str; 5] = ["libc.", "libc-", "libpthread", "ld-linux", "ld-musl"];
 /// Programs that run others in a language of theirs.
 const INTERPRETERS: [&str; 3] = ["node", "nodejs", "python"];
 /// This program, which a capture of an idle machine sees most.
@@ -90,7 +89,7 @@ impl OwnCode {
         let is_own = |function: &Function| {
             let module = function.module.trim();
             let name = function.name.as_deref().unwrap_or_default();
-            let is_stub = ROOTS.contains(&name) || name.ends_with(PLT) || name.starts_with(IL_STUB);
+            let is_stub = is_root(name) || name.ends_with(PLT) || name.starts_with(IL_STUB);
             !name.trim().is_empty()
                 && !is_stub
                 && match function.kind {
@@ -105,6 +104,7 @@ impl OwnCode {
                             && !["vdso", PERFCOLLECT].contains(&module)
                             && !is_of_system(module)
                             && !is_runtime_library(module)
+                            && !is_c_library(module)
                             && !is_interpreter(module)
                             && !go.is_of_go(module, name)
                     }
@@ -135,9 +135,20 @@ fn is_framework(module: &str) -> bool {
 }
 
 /// Returns whether a native library belongs to a runtime.
-pub(crate) fn is_runtime_library(file: &str) -> bool {
+fn is_runtime_library(file: &str) -> bool {
     let mut prefixes = RUNTIME_LIBRARIES.iter();
     prefixes.any(|prefix| file.starts_with(prefix))
+}
+
+/// Returns whether a native library is the C library, a part of it, or what it loads libraries with.
+pub(crate) fn is_c_library(file: &str) -> bool {
+    let mut prefixes = C_LIBRARIES.iter();
+    prefixes.any(|prefix| file.starts_with(prefix))
+}
+
+/// Returns whether a function is at the root of every program.
+pub(crate) fn is_root(name: &str) -> bool {
+    ROOTS.contains(&name)
 }
 
 /// Returns whether a function is one of a script that the user wrote.

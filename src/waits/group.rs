@@ -9,7 +9,7 @@ use super::lock::Lock;
 use super::reason::{MAX_DEPTH, Reason, public_name};
 use crate::capture::{Activity, SnapshotThread, Wait};
 use crate::output::label;
-use crate::output::own_code::OwnCode;
+use crate::output::own_code::{OwnCode, is_c_library};
 use crate::output::sanitize::truncate;
 use crate::trace::{FunctionKind, Sample, StackId, Trace};
 
@@ -74,8 +74,6 @@ pub struct Group {
 const STANDARD_LIBRARY: [&str; 3] = ["std::", "core::", "alloc::"];
 /// Maximum length of a name, in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
-/// Modules of the system calls, at the top of a stack.
-const PLUMBING: [&str; 4] = ["libc.so", "libc.musl", "ld-musl", "libpthread"];
 /// Maximum number of frames of all different stacks. Of the stacks beyond it, few frames are kept.
 pub(super) const MAX_FRAMES: usize = 1 << 17;
 /// Number of frames that any stack keeps: 64 Ki of as many threads as are read.
@@ -97,11 +95,9 @@ impl Group {
 
     /// Returns the number of frames of the C library at the top of the stack.
     fn after_plumbing(&self) -> usize {
-        let is_plumbing = |frame: &&StackFrame| {
-            let mut modules = PLUMBING.iter();
-            modules.any(|module| frame.module.starts_with(module))
-        };
-        self.frames.iter().take_while(is_plumbing).count()
+        let frames = self.frames.iter();
+        let plumbing = frames.take_while(|frame| is_c_library(&frame.module));
+        plumbing.count()
     }
 
     /// Returns the function that the threads are in: the innermost one of the user, or else the first one with

@@ -1,7 +1,7 @@
 //! The function that represents a stack: the user's, if there is one.
 
 use crate::output::label;
-use crate::output::own_code::{OwnCode, is_runtime_library};
+use crate::output::own_code::{OwnCode, is_c_library, is_root};
 use crate::trace::{FrameId, Function, FunctionId, FunctionKind, StackId, Trace};
 
 use super::kept;
@@ -21,12 +21,17 @@ impl CodePlace {
     }
 
     /// The same without the functions of the kernel. If none is the user's, one of managed code, or else one
-    /// that is not of the C library or a runtime, says more than how that enters the kernel.
+    /// that is not of the C library, says more than how that enters the kernel, if it has a name.
     pub(super) fn of_program(trace: &Trace, own_code: &OwnCode, stack: StackId) -> Self {
-        Self::ranked(trace, own_code, stack, |function| match function.kind {
-            FunctionKind::Kernel => None,
-            FunctionKind::Jit | FunctionKind::ReadyToRun => Some(2),
-            _ => Some(u8::from(!is_runtime_library(&function.module))),
+        Self::ranked(trace, own_code, stack, |function| {
+            let name = label::known_name(function);
+            match function.kind {
+                FunctionKind::Kernel => None,
+                _ if name.is_none_or(is_root) => Some(0),
+                FunctionKind::Jit | FunctionKind::ReadyToRun => Some(3),
+                _ if is_c_library(&function.module) => Some(1),
+                _ => Some(2),
+            }
         })
     }
 
