@@ -2,7 +2,8 @@ use super::*;
 use crate::output::summary::{
     BlockedGroup, BlockedProcess, BlockedSummary, DeadlockRow, GcSummary, HeapGrowth, LockRow,
     NetworkStep, PlaceTime, ProcessSummary, ProgramSummary, RequestCounts, RequestDirection,
-    RequestRoute, RequestSummary, RuntimeSummary, Share, ThreadTime, Work, WorkKind, WorkMethod,
+    RequestRoute, RequestSummary, RuntimeSummary, Share, ThreadTime, WakeupRow, WakeupSummary,
+    Work, WorkKind, WorkMethod,
 };
 use crate::trace::{CpuPressure, ProcessWaits, Symptom, Trace};
 use clap::ValueEnum;
@@ -436,6 +437,26 @@ fn a_process_that_waits_for_its_child_is_no_news() {
     assert_eq!(rules(&parent), [""; 0]);
     parent.thread_time = waits_for("lock");
     assert_eq!(rules(&parent), ["thread-time"]);
+    let woken = |pid, waker: &str, wakeups| WakeupRow {
+        pid,
+        waker: waker.into(),
+        method: "Shop.Release(int)".into(),
+        wakeups,
+        ..WakeupRow::default()
+    };
+    parent.wakeups = Some(WakeupSummary {
+        rows: vec![
+            woken(8, "other", 90),
+            woken(7, "boss", 60),
+            woken(7, "a timer", 50),
+        ],
+        ..WakeupSummary::default()
+    });
+    let text = text(&parent);
+    assert!(
+        text.ends_with("; mostly woken by boss in Shop.Release"),
+        "{text}"
+    );
     // Its only thread waits once.
     parent.blocked.as_mut().unwrap().processes[1].ended = 1;
     assert_eq!(rules(&parent), ["waiting"]);
