@@ -152,6 +152,12 @@ impl Event {
         Some(count)
     }
 
+    /// Returns what the event has counted, and how many of its records the kernel has dropped, if it counts these.
+    pub(super) fn count_and_lost(&self) -> Option<(u64, Option<u64>)> {
+        let [count, _, lost] = self.counters()?;
+        Some((count, self.counts_lost.then_some(lost)))
+    }
+
     /// Returns how many records of this event the kernel has dropped, if the kernel counts them.
     pub(super) fn lost(&self) -> Option<u64> {
         let [.., lost] = self.counters()?;

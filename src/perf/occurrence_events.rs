@@ -98,8 +98,6 @@ struct OwnRing {
     /// Its count at the last choice of the period.
     counted: u64,
     period: OccurrencePeriod,
-    /// Samples that the kernel had dropped then.
-    lost: u64,
     /// Maximum number of samples between two choices.
     budget: u32,
 }
@@ -110,6 +108,8 @@ struct OccurrenceEvent {
     event: Event,
     /// Number of samples that it may take in all.
     allowed: u64,
+    /// Samples that the kernel had dropped at the last choice of the period.
+    lost: u64,
 }
 
 impl OccurrenceEvent {
@@ -119,23 +119,26 @@ impl OccurrenceEvent {
             period,
             event,
             allowed: 0,
+            lost: 0,
         })
     }
 
-    /// Returns how many of the allowed samples are left: 0 if the kernel has disabled the event.
-    fn left(&self) -> u64 {
-        let taken = self.event.count().unwrap_or_default() / self.period.max(1);
-        self.allowed.saturating_sub(taken)
+    /// Returns how many of the allowed samples are left (0 if the kernel has disabled the event), and whether
+    /// some were dropped since the last call. A read may interrupt the CPU of the event.
+    fn follow(&mut self) -> (u64, bool) {
+        let (count, lost) = self.event.count_and_lost().unwrap_or_default();
+        let lost = lost.unwrap_or_default();
+        let has_lost = std::mem::replace(&mut self.lost, lost) < lost;
+        let taken = count / self.period.max(1);
+        (self.allowed.saturating_sub(taken), has_lost)
     }
 
-    /// Enables it for `budget` samples from now on. `is_enabled`: it was, so that samples may come meanwhile.
-    fn allow(&mut self, budget: u32, is_enabled: bool) -> io::Result<()> {
-        let more = u64::from(budget).saturating_sub(self.left()) as u32;
-        match (more, is_enabled) {
-            // Enabled without samples left, it would have no limit.
-            (0, true) => return Ok(()),
-            (0, false) => self.event.set_enabled(true)?,
-            (more, _) => self.event.allow(more)?,
+    /// Enables it for `budget` samples from now on, of which `left` are left.
+    fn allow(&mut self, budget: u32, left: u64) -> io::Result<()> {
+        let more = u64::from(budget).saturating_sub(left) as u32;
+        match more {
+            0 => self.event.set_enabled(true)?,
+            more => self.event.allow(more)?,
         }
         self.allowed += u64::from(more);
         Ok(())
@@ -221,7 +224,6 @@ impl OccurrenceEvents {
             counted_before: 0,
             counted: 0,
             period: OccurrencePeriod::new(periods, kind.first_period(), now()),
-            lost: 0,
             budget,
         };
         Ok(Self {
@@ -249,7 +251,7 @@ impl OccurrenceEvents {
             let counted = own.counter.count().unwrap_or_default();
             own.counted_before = own.counted_before.saturating_add(counted);
             own.counter = counter;
-            (own.counted, own.lost) = (0, 0);
+            own.counted = 0;
         }
         self.start()
     }
@@ -315,7 +317,7 @@ impl OccurrenceEvents {
         };
         own.counter.set_enabled(true)?;
         match self.events.get_mut(own.period.current()) {
-            Some(current) => current.allow(own.budget, false),
+            Some(current) => current.allow(own.budget, 0),
             None => Ok(()),
         }
     }
@@ -335,23 +337,28 @@ impl OccurrenceEvents {
         };
         let counted = own.counter.count().unwrap_or_default();
         let count = counted.saturating_sub(std::mem::replace(&mut own.counted, counted));
-        let lost = self.events.iter().filter_map(|row| row.event.lost()).sum();
-        let has_lost = std::mem::replace(&mut own.lost, lost) < lost;
         let before = own.period.current();
-        let is_used_up = self.events.get(before).is_some_and(|row| row.left() == 0);
-        match has_lost || is_used_up {
+        let Some(row) = self.events.get_mut(before) else {
+            return;
+        };
+        let (left, has_lost) = row.follow();
+        match has_lost || left == 0 {
             true => own.period.note_lost(count, frequency_hz, now),
             false => own.period.note(count, frequency_hz, now),
         };
         let current = own.period.current();
         // If that fails, samples are missing or have a longer period: each still counts for its own.
-        if current != before
-            && let Some(before) = self.events.get(before)
-        {
-            let _ = before.event.set_enabled(false);
+        if current == before {
+            // Enabled without samples left, it would have no limit.
+            if left < own.budget.into() {
+                let _ = row.allow(own.budget, left);
+            }
+            return;
         }
+        let _ = row.event.set_enabled(false);
         if let Some(row) = self.events.get_mut(current) {
-            let _ = row.allow(own.budget, current == before);
+            let (left, _) = row.follow();
+            let _ = row.allow(own.budget, left);
         }
     }
 }
