@@ -160,12 +160,16 @@ pub(super) fn name(
 
 /// Starts of functions that neither symbols nor unwind information have.
 #[derive(Default)]
-struct Starts(Option<Option<FunctionStarts>>);
+struct Starts {
+    of_file: Option<Option<FunctionStarts>>,
+    /// Whether it has a full symbol table, which takes a while to find.
+    has_symbols: Option<bool>,
+}
 
 impl Starts {
     fn of(&mut self, file: &CodeFile) -> Option<&mut FunctionStarts> {
         let starts = self
-            .0
+            .of_file
             .get_or_insert_with(|| FunctionStarts::read(&file.content));
         starts.as_mut()
     }
@@ -178,11 +182,17 @@ impl Starts {
         address: u64,
         file: &CodeFile,
     ) -> Option<u64> {
-        if symbols.has_symbols() {
+        let symbol = symbols.symbol(address).filter(|symbol| !symbol.is_sized)?;
+        if symbols.has_unwind_info(address) {
             return None;
         }
-        let symbol = symbols.symbol(address).filter(|symbol| !symbol.is_sized)?;
-        self.of(file)?.after(symbol.start, address)
+        let has_symbols = self
+            .has_symbols
+            .get_or_insert_with(|| symbols.has_symbols());
+        match has_symbols {
+            true => None,
+            false => self.of(file)?.after(symbol.start, address),
+        }
     }
 
     /// Adds the start of the function to the reason why it has no name.

@@ -291,6 +291,14 @@ impl FileSymbolizer {
         self.symbol_of(address).map(|(symbol, _)| symbol)
     }
 
+    /// Returns whether unwind information of the file covers an address (SVMA). Then [`Self::symbol`] is not a
+    /// symbol without a size that ends before.
+    #[must_use]
+    pub fn has_unwind_info(&self, address: u64) -> bool {
+        let _reading = self.debug_files.memory.read();
+        self.ranges().lookup(address).is_some()
+    }
+
     fn symbol_of(&self, address: u64) -> Option<(Symbol<'_>, Evidence)> {
         let symbols = self.tables().iter();
         let mut symbols =
