@@ -148,8 +148,7 @@ impl Event {
 
     /// Returns what the event has counted.
     pub(super) fn count(&self) -> Option<u64> {
-        let [count, ..] = self.counters()?;
-        Some(count)
+        self.count_and_lost().map(|(count, _)| count)
     }
 
     /// Returns what the event has counted, and how many of its records the kernel has dropped, if it counts these.
@@ -160,8 +159,7 @@ impl Event {
 
     /// Returns how many records of this event the kernel has dropped, if the kernel counts them.
     pub(super) fn lost(&self) -> Option<u64> {
-        let [.., lost] = self.counters()?;
-        self.counts_lost.then_some(lost)
+        self.count_and_lost()?.1
     }
 
     /// Returns the enabled time in nanoseconds, which stops growing when the CPU goes offline.

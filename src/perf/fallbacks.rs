@@ -150,8 +150,7 @@ impl EffectiveRequest {
 
     /// Samples no occurrences, as no more files can be opened. Returns notices about that.
     pub(super) fn without_occurrences(&mut self, errno: Errno) -> Vec<Notice> {
-        let mut kinds = Occurrence::ALL.to_vec();
-        kinds.retain(|kind| self.request.samples(*kind));
+        let kinds = self.request.kinds();
         let why = format!("perf_event_open: {errno}");
         let notices = kinds
             .into_iter()

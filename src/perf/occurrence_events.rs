@@ -273,20 +273,23 @@ impl OccurrenceEvents {
     /// Returns how many occurrences there were, if they are counted.
     pub(super) fn count(&self) -> Option<OccurrenceCount> {
         let own = self.own.as_ref()?;
-        let all = own.counter.count()?.saturating_add(own.counted_before);
-        let events = || self.replaced.iter().chain(&self.events);
-        let counts = events().filter_map(|row| Some((row.event.count()?, row.period)));
-        let counted = counts.clone().map(|(count, _)| count);
-        let sampled = counts.map(|(count, period)| count - count % period.max(1));
-        let dropped = events().map(|of_period| {
-            let samples = of_period.event.lost()?;
-            Some(samples.saturating_mul(of_period.period))
-        });
+        let (all, _) = own.counter.count_and_lost()?;
+        let all = all.saturating_add(own.counted_before);
+        let (mut counted, mut sampled, mut dropped) = (0_u64, 0_u64, Some(0_u64));
+        for row in self.replaced.iter().chain(&self.events) {
+            let (count, lost) = row.event.count_and_lost().unwrap_or_default();
+            counted = counted.saturating_add(count);
+            sampled = sampled.saturating_add(count - count % row.period.max(1));
+            let lost = lost.map(|samples| samples.saturating_mul(row.period));
+            dropped = dropped
+                .zip(lost)
+                .map(|(sum, lost)| sum.saturating_add(lost));
+        }
         Some(OccurrenceCount {
             all,
-            not_sampled: all.saturating_sub(counted.fold(0, u64::saturating_add)),
-            sampled: sampled.fold(0, u64::saturating_add),
-            dropped: dropped.sum(),
+            not_sampled: all.saturating_sub(counted),
+            sampled,
+            dropped,
         })
     }
 

@@ -152,16 +152,16 @@ impl SamplingRequest {
         }
     }
 
-    /// Returns the number of kinds of occurrences that are sampled.
-    fn kinds(&self) -> usize {
+    /// Returns the kinds of occurrences that are sampled.
+    pub(super) fn kinds(&self) -> Vec<Occurrence> {
         let mut kinds = Occurrence::ALL.to_vec();
         kinds.retain(|kind| self.samples(*kind));
-        kinds.len()
+        kinds
     }
 
     /// Returns the size of each ring buffer of a CPU: one for CPU samples, and one for each kind of occurrences.
     pub(super) fn bytes_of_each_ring(&self) -> usize {
-        self.ring_bytes >> self.kinds()
+        self.ring_bytes >> self.kinds().len()
     }
 
     /// Returns the request with ring buffers of about `bytes` per CPU.
@@ -177,7 +177,7 @@ impl SamplingRequest {
     ///
     /// A shorter copy truncates some stacks, whereas a full ring buffer loses whole samples.
     pub(super) fn with_stacks_that_fit(mut self) -> Self {
-        let events = 1 + self.kinds() as u64;
+        let events = 1 + self.kinds().len() as u64;
         let samples = events * u64::from(self.frequency_hz) * MIN_RING_MS / 1000;
         let share = self.ring_bytes as u64 / samples.max(1);
         let room = share.saturating_sub(SAMPLE_BYTES).max(MIN_STACK_BYTES);
@@ -209,7 +209,7 @@ impl SamplingRequest {
             read_format: u64::from(sys::PERF_FORMAT_TOTAL_TIME_ENABLED),
             ..Default::default()
         };
-        if self.kinds() > 0 {
+        if !self.kinds().is_empty() {
             // The id distinguishes the kinds of samples in one ring buffer. With their period, the kernel would
             // sample each occurrence (perf_swevent_event); that of other samples is known.
             attr.sample_type |= u64::from(sys::PERF_SAMPLE_ID);
@@ -323,7 +323,7 @@ impl SamplingRequest {
 
     /// Returns whether samples of the clock have a period. Otherwise it is [`Self::period_ns`].
     pub(super) fn has_periods(&self) -> bool {
-        self.kinds() == 0
+        self.kinds().is_empty()
     }
 
     /// Returns the attributes of an event that samples and tracks a thread and all it starts.

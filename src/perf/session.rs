@@ -132,18 +132,13 @@ impl PerfSession {
                 Err(SessionError::Open(OpenEventError::Refused {
                     errno: errno @ (Errno::MFILE | Errno::NFILE),
                     ..
-                })) if self.cpus.is_empty() && self.samples_occurrences() => {
+                })) if self.cpus.is_empty() && !self.effective.request.kinds().is_empty() => {
                     self.notices
                         .extend(self.effective.without_occurrences(errno));
                 }
                 other => return other,
             }
         }
-    }
-
-    fn samples_occurrences(&self) -> bool {
-        let mut kinds = Occurrence::ALL.into_iter();
-        kinds.any(|kind| self.effective.request.samples(kind))
     }
 
     /// Whether per-thread events must be attached, because sampling is not system-wide.
@@ -257,20 +252,22 @@ NoticeKind::StackCopiesReduced,
         let missing = explained.saturating_add(without_record);
         (missing.saturating_mul(MIN_MISSING) > all).then(|| {
             let name = kind.name();
-            if without_record > explained {
-                let what = format!(
-                    "{missing} of {all} {name} are missing: the kernel made no records of them, as Linux 6.18 does for \
-                     interrupts of an idle CPU that was offline once"
-                );
-                let remedy = "those by timers and devices are too few";
-                let notice = Notice::new(NoticeKind::CountersMissing, what, remedy);
-                return notice.about(name).counting(missing as usize);
-            }
-            let what = format!(
-                "{missing} of {all} {name} are missing: the first 25 ms of a burst are not sampled in full, nor what \
-                 follows while perfcollect gets no CPU"
-            );
-            let remedy = "a longer capture misses a smaller part";
+            let (what, remedy) = match without_record > explained {
+                true => (
+                    format!(
+                        "{missing} of {all} {name} are missing: the kernel made no records of them, as Linux 6.18 does \
+                         for interrupts of an idle CPU that was offline once"
+                    ),
+                    "those by timers and devices are too few",
+                ),
+                false => (
+                    format!(
+                        "{missing} of {all} {name} are missing: the first 25 ms of a burst are not sampled in full, \
+                         nor what follows while perfcollect gets no CPU"
+                    ),
+                    "a longer capture misses a smaller part",
+                ),
+            };
             let notice = Notice::new(NoticeKind::CountersMissing, what, remedy);
             notice.about(name).counting(missing as usize)
         })

@@ -142,9 +142,8 @@ impl ThreadEvents {
         tid: Tid,
     ) -> Result<Vec<u64>, Errno> {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let occurrences = Occurrence::ALL.into_iter();
-        let occurrences = occurrences.filter(|kind| effective.request.samples(*kind));
-        let kinds: Vec<_> = [None].into_iter().chain(occurrences.map(Some)).collect();
+        let occurrences = effective.request.kinds().into_iter().map(Some);
+        let kinds: Vec<_> = [None].into_iter().chain(occurrences).collect();
         let all = self.events.len() as u64 + (rings.len() * kinds.len()) as u64;
         if all.saturating_add(RESERVED_FILES) > limit {
             return Err(Errno::MFILE);
