@@ -23,7 +23,7 @@ const ARGUMENT: &str = "files that the command line names, and those beside them
 const CACHE: &str = "the download cache, below directories of the user";
 
 /// Files that use paths, and what paths these are.
-const TRUSTED: [(&str, &str); 49] = [
+const TRUSTED: [(&str, &str); 50] = [
     ("src/capture/block_io.rs", KERNEL),
     ("src/capture/cpu_waits.rs", KERNEL),
     ("src/capture/off_cpu/mod.rs", KERNEL),
@@ -47,6 +47,7 @@ const TRUSTED: [(&str, &str); 49] = [
     ("src/dotnet/private_memory.rs", KERNEL),
     ("src/machine/descriptors.rs", KERNEL),
     ("src/machine/proc_fs.rs", KERNEL),
+    ("src/machine/tcp_sockets.rs", KERNEL),
     ("src/machine/throttling.rs", KERNEL),
     ("src/machine/tracefs.rs", KERNEL),
     ("src/output/directory.rs", OUTPUT),

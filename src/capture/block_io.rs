@@ -55,16 +55,16 @@ impl Tracepoint {
     /// Returns the request of a record.
     fn request<'a>(&self, raw: &'a [u8]) -> Option<Reported<'a>> {
         Some(Reported {
-            device: number(raw, &self.device)? as u32,
-            sector: number(raw, &self.sector)?,
-            bytes: number(raw, &self.length)?.saturating_mul(SECTOR_BYTES),
+            device: self.device.unsigned(raw)? as u32,
+            sector: self.sector.unsigned(raw)?,
+            bytes: self.length.unsigned(raw)?.saturating_mul(SECTOR_BYTES),
             letters: self.letters.bytes(raw)?,
         })
     }
 
     fn has_failed(&self, raw: &[u8]) -> bool {
         let error = self.error.as_ref();
-        error.and_then(|error| number(raw, error)) != Some(0)
+        error.and_then(|error| error.unsigned(raw)) != Some(0)
     }
 
     /// Returns the name of the thread that starts or issues a request.
@@ -72,14 +72,6 @@ impl Tracepoint {
         let bytes = self.thread.as_ref()?.bytes(raw)?;
         bytes.split(|byte| *byte == 0).next()
     }
-}
-
-/// An unsigned number in a sample.
-fn number(raw: &[u8], field: &TracepointField) -> Option<u64> {
-    let mut number = [0; 8];
-    let bytes = field.bytes(raw)?;
-    number.get_mut(..bytes.len())?.copy_from_slice(bytes);
-    Some(u64::from_le_bytes(number))
 }
 
 /// The requests of a capture.

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::block_io::BlockIoCapture;
 use super::command::Command;
+use super::connections::ConnectionCapture;
 use super::counting::Counting;
 use super::cpu_waits::CpuWaits;
 use super::disk_budget::{DiskBudget, DiskWatch, Stored};
@@ -62,6 +63,8 @@ pub struct CaptureRequest {
     pub counters: Vec<CounterEvent>,
     /// Whether to follow the requests to block devices.
     pub block_io: bool,
+    /// Whether to follow the TCP connections.
+    pub connections: bool,
     /// Whether to sample who wakes the threads.
     pub wakeups: bool,
     /// Limit on the size of its files and of the trace.
@@ -159,6 +162,15 @@ pub fn run(
     let mut counting = Counting::start(&request.target, &request.counters, &cpus);
     let block_io = request.block_io.then(|| BlockIoCapture::start(&cpus));
     let mut block_io = block_io.and_then(|started| started.map_err(|why| notices.push(why)).ok());
+    let connections = request.connections.then(|| {
+        let is_whole = request.target == Target::SystemWide;
+        ConnectionCapture::start(engine.processes(), is_whole)
+    });
+    let mut connections =
+        connections.and_then(|started| started.map_err(|why| notices.push(why)).ok());
+    if let Some(connections) = &mut connections {
+        notices.extend(connections.follow_attempts(&cpus).err());
+    }
     if request.samples {
         session.start_sampling()?;
     }
@@ -202,7 +214,13 @@ pub fn run(
         let at_most = left.map_or(tick, |left| left.min(tick));
         if let Err(error) = wait(
             &session,
-            block_io.as_ref(),
+            [
+                block_io.iter().flat_map(BlockIoCapture::wake_fds).collect(),
+                connections
+                    .iter()
+                    .flat_map(ConnectionCapture::wake_fds)
+                    .collect(),
+            ],
             signals,
             command.as_ref(),
             at_most,
@@ -234,6 +252,13 @@ pub fn run(
         memory.follow(|| engine.processes());
         if let Some(block_io) = &mut block_io {
             block_io.follow(flush_limit, |pid| engine.includes(pid));
+        }
+        if let Some(connections) = &mut connections {
+            connections.follow(
+                flush_limit,
+                |pid| engine.includes(pid),
+                || engine.processes(),
+            );
         }
         if let Some(off_cpu) = &mut off_cpu {
             off_cpu.follow(engine.processes());
@@ -289,6 +314,7 @@ pub fn run(
     let lacks_hardware = counting.lacks_hardware();
     let (counters, counting) = counting.end();
     block_io.iter().for_each(BlockIoCapture::stop);
+    connections.iter().for_each(ConnectionCapture::stop);
     engine.end_recording();
     let ended = perf::now();
     let pressure = waits.end(&engine.processes());
@@ -309,6 +335,11 @@ pub fn run(
     notices.extend(lacks_threads);
     session.drain_all(|time, record| engine.record(time, &record));
     let block_io = block_io.map(|block_io| block_io.finish(|pid| engine.includes(pid)));
+    let connections = connections.map(|connections| {
+        let (connections, lacks) = connections.finish(ended, |pid| engine.includes(pid));
+        notices.extend(lacks);
+        connections
+    });
     if let Some(off_cpu) = off_cpu {
         notices.extend(off_cpu.finish(ended, |tick| engine.look(tick)));
     }
@@ -342,6 +373,7 @@ pub fn run(
         memory,
         counters,
         block_io,
+        connections,
         end: end.to_string(),
         ..header.info
     };
@@ -416,6 +448,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
             memory: Vec::new(),
             counters: None,
             block_io: None,
+            connections: None,
         },
         collector: std::process::id() as i32,
         boot_id: machine::boot_id(),
@@ -426,7 +459,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
 /// Sleeps until a ring buffer fills up, a signal arrives, the command ends or the time is over.
 fn wait(
     session: &PerfSession,
-    block_io: Option<&BlockIoCapture>,
+    tracepoints: [Vec<BorrowedFd<'_>>; 2],
     signals: &Signals,
     command: Option<&Command>,
     at_most: Duration,
@@ -434,7 +467,7 @@ fn wait(
     let others = [Some(signals.as_fd()), command.and_then(Command::end_fd)];
     let fds: Vec<BorrowedFd<'_>> = session
         .wake_fds()
-        .chain(block_io.into_iter().flat_map(BlockIoCapture::wake_fds))
+        .chain(tracepoints.into_iter().flatten())
         .chain(others.into_iter().flatten())
         .collect();
     let mut polls: Vec<_> = fds

@@ -4,6 +4,7 @@ mod block_io;
 mod block_requests;
 mod code_names;
 mod command;
+mod connections;
 mod conversion;
 mod counting;
 mod cpu_waits;

@@ -212,6 +212,11 @@ pub(super) struct CollectOptions {
     /// By device and by the process that issues them, with the median and the 99th percentile of their times: report -kind io.
     #[arg(hide_short_help = true, long, aliases = ["blockio", "block-io", "diskio"])]
     pub(super) io: bool,
+    /// Also follow TCP connections: with whom, how much, how long they take to open, what is sent again
+    ///
+    /// By process and address: report -kind connections. Attempts to connect need root.
+    #[arg(hide_short_help = true, long, aliases = ["network", "tcp", "connections"])]
+    pub(super) net: bool,
     /// Count page faults, context switches and moves between CPUs
     #[arg(hide_short_help = true, long)]
     pub(super) system: bool,

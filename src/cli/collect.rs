@@ -256,6 +256,7 @@ fn request(
         off_cpu: chosen.threadtime.then_some(options.budget),
         counters: hardware.chain(system.into_iter().flatten()).collect(),
         block_io: options.io,
+        connections: chosen.net,
         wakeups: options.wakeups,
         disk,
         symbolizer: Arc::new(symbolize::elf::unwind_symbolizer(&options.names.naming())),

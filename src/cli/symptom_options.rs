@@ -52,6 +52,7 @@ enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     ThreadTime,
+    Net,
     Requests,
     /// Allocations are reported by events that the default leaves out.
     Profile(&'static str),
@@ -60,7 +61,7 @@ enum Choice {
     NoEvents,
 }
 
-use Choice::{Clr, NoEvents, Profile, Providers, Requests, ThreadTime};
+use Choice::{Clr, Net, NoEvents, Profile, Providers, Requests, ThreadTime};
 use Part::{Always, DefaultEvents, Events, Samples, WithoutEvents};
 
 /// The providers of the network, from name to request.
@@ -125,14 +126,15 @@ const ROWS: [Row; 8] = [
         symptom: Symptom::Networking,
         options: &[
             ThreadTime,
+            Net,
             Requests,
             Clr("contention+exception+threading"),
             Providers(NETWORK),
         ],
         records: &[
+            (Always, "TCP connections"),
             (Events, "requests"),
             (Events, "names"),
-            (Events, "connections"),
             (Events, "TLS"),
             (Events, "exceptions"),
             (Always, "where threads wait"),
@@ -183,6 +185,7 @@ impl Choice {
     fn words(self) -> Vec<&'static str> {
         match self {
             ThreadTime => vec!["-threadtime"],
+            Net => vec!["-net"],
             Requests => vec!["-requests"],
             Profile(name) => vec!["-profile", name],
             Clr(names) => vec!["-clrevents", names],
@@ -195,7 +198,7 @@ impl Choice {
     fn is_replaced_by(self, user: &EventOptions) -> bool {
         let chooses = user.nolttng || user.is_preset() || user.are_chosen();
         match self {
-            ThreadTime | Requests => false,
+            ThreadTime | Net | Requests => false,
             Profile(_) | Clr(_) | Providers(_) => chooses,
             NoEvents => chooses || user.requests || user.rundown || user.eventbuffer.is_some(),
         }
@@ -215,6 +218,7 @@ pub(super) struct SymptomError {
 #[derive(Clone, Debug)]
 pub(super) struct ChosenOptions {
     pub(super) threadtime: bool,
+    pub(super) net: bool,
     pub(super) events: EventOptions,
     /// What the symptom stands for, in words; `None` without one.
     pub(super) meaning: Option<String>,
@@ -230,6 +234,7 @@ impl ChosenOptions {
         let Some(row) = row else {
             return Ok(Self {
                 threadtime: user.threadtime,
+                net: user.net,
                 events: user.events.clone(),
                 meaning: None,
             });
@@ -240,10 +245,11 @@ impl ChosenOptions {
             .iter()
             .partition(|choice| choice.is_replaced_by(&user.events));
         let mut events = user.events.clone();
-        let mut threadtime = user.threadtime;
+        let (mut threadtime, mut net) = (user.threadtime, user.net);
         for choice in &kept {
             match *choice {
                 ThreadTime => threadtime = true,
+                Net => net = true,
                 Requests => events.requests = true,
                 Profile(name) => events.profile.push(name.to_owned()),
                 Clr(names) => events.clrevents = Some(names.to_owned()),
@@ -254,6 +260,7 @@ impl ChosenOptions {
         let meaning = row.meaning(&kept, &replaced, &events);
         Ok(Self {
             threadtime,
+            net,
             events,
             meaning: Some(meaning),
         })

@@ -5,6 +5,7 @@
 //! findings of a trace can be found again later. It is silent below its threshold.
 
 mod blocked;
+mod connections;
 mod contention;
 mod cpu_pressure;
 mod cpu_use;
@@ -37,7 +38,7 @@ const MAX_SAME: usize = 3;
 /// A rule: the findings that follow from a summary.
 type Rule = fn(&Scene<'_>) -> Vec<Finding>;
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     blocked::find,
     cpu_use::find,
     cpu_pressure::find,
@@ -47,6 +48,7 @@ const RULES: [Rule; 17] = [
     thread_time::find,
     slow_requests::find,
     network::find,
+    connections::find,
     memory_growth::find,
     startup::find,
     exceptions::find,

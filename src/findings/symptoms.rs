@@ -93,7 +93,7 @@ const ROWS: [Row; 8] = [
     },
     Row {
         symptom: Symptom::Networking,
-        answers: &["network"],
+        answers: &["network", super::connections::RULE],
         causes: &[
             "slow-requests",
             "stuck-requests",

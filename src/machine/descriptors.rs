@@ -56,11 +56,7 @@ impl Descriptors {
     pub fn describe(&self, descriptor: i32) -> Option<String> {
         let link = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", self.pid)).ok()?;
         let link = link.to_string_lossy().into_owned();
-        let inode = |kind: &str| {
-            let number = link.strip_prefix(kind)?.strip_suffix(']')?;
-            number.parse::<u64>().ok()
-        };
-        if let Some(inode) = inode("socket:[") {
+        if let Some(inode) = socket_inode(&link) {
             let sockets = match self.is_unix(descriptor) {
                 true => self.unix.get_or_init(|| unix_sockets(self.pid)),
                 false => self.connections.get_or_init(|| connections(self.pid)),
@@ -68,7 +64,7 @@ impl Descriptors {
             let socket = sockets.get(&inode).cloned();
             return Some(socket.unwrap_or_else(|| "a socket".into()));
         }
-        if inode("pipe:[").is_some() {
+        if link.starts_with("pipe:[") {
             return Some("a pipe".into());
         }
         Some(match link.strip_prefix("anon_inode:") {
@@ -134,6 +130,22 @@ impl Descriptors {
             (false, more) => format!("epoll of {} and {least}{more} more", described.join(", ")),
         }
     }
+}
+
+/// Returns the inodes of the sockets that a process has open, or none if it may not be read.
+pub fn socket_inodes(pid: Pid) -> impl Iterator<Item = u64> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let links = entries.into_iter().flatten().flatten();
+    links.filter_map(|entry| {
+        let link = std::fs::read_link(entry.path()).ok()?;
+        socket_inode(link.to_str()?)
+    })
+}
+
+/// Returns the inode of the socket that a link of /proc stands for.
+fn socket_inode(link: &str) -> Option<u64> {
+    let number = link.strip_prefix("socket:[")?.strip_suffix(']')?;
+    number.parse().ok()
 }
 
 /// Returns the kind of an open file by its link in /proc. Its server is not asked: it may not answer.

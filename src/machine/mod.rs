@@ -36,6 +36,7 @@ mod sched_stat;
 mod scheduler_clock;
 mod system_call;
 mod tasks;
+mod tcp_sockets;
 mod thread_state;
 mod throttling;
 mod tracefs;
@@ -43,7 +44,7 @@ mod tracefs;
 pub use capabilities::drop_capabilities;
 pub use content::Content;
 pub use control_groups::{ControlGroup, is_frozen};
-pub use descriptors::Descriptors;
+pub use descriptors::{Descriptors, socket_inodes};
 pub use executable_mappings::{AddressSpace, Backing, Mapping, Maps};
 pub use file::{CodeFile, FileTable};
 pub use free_memory::free_memory;
@@ -65,6 +66,9 @@ pub use rows::JitProcesses;
 pub use sched_stat::{ThreadCounters, ThreadTimes};
 pub use scheduler_clock::SchedulerClock;
 pub use system_call::{Resource, SystemCall};
+pub use tcp_sockets::{
+    Reading, TcpCounts, TcpSocket, TcpSockets, TcpState, for_each_tcp_socket, network_namespace,
+};
 pub use thread_state::{
     Blocked, NotBlocked, SchedulerState, Switches, is_of_kernel, kernel_function, last_cpu,
     time_slices,

@@ -1,5 +1,6 @@
 //! Samples of tracepoints on all CPUs, in ring buffers for themselves: each occurrence has a record.
 
+use std::ffi::CStr;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -80,6 +81,16 @@ impl Tracepoints {
         let mut events = tracepoints.cpus.iter().flatten();
         events.try_for_each(|event| event.set_enabled(true))?;
         Ok(tracepoints)
+    }
+
+    /// Has the kernel record only the occurrences that a condition is true for (Documentation/trace/events.rst of
+    /// Linux). Without it, all are recorded.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn filter(&self, condition: &CStr) -> io::Result<()> {
+        let mut events = self.cpus.iter().flatten();
+        events.try_for_each(|event| event.set_filter(condition))
     }
 
     /// Stops, but for the records in the ring buffers.

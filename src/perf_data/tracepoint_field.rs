@@ -25,6 +25,14 @@ impl TracepointField {
         raw.get(self.offset..self.offset.checked_add(self.size)?)
     }
 
+    /// Returns the field as an unsigned number of at most 64 bits.
+    pub(crate) fn unsigned(&self, raw: &[u8]) -> Option<u64> {
+        let mut number = [0; 8];
+        let bytes = self.bytes(raw)?;
+        number.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(u64::from_le_bytes(number))
+    }
+
     /// Parses the fields of a format.
     pub(crate) fn all(format: &str) -> Vec<Self> {
         format.lines().filter_map(Self::parse_line).collect()

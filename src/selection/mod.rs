@@ -189,14 +189,18 @@ impl Selection {
         if let Some(counters) = &mut trace.info.counters {
             counters.keep(|pid| pids.contains(&pid));
         }
+        // One that has requests or connections may have no samples. A worker of the kernel has its kind before a slash.
+        let is_named = |pid, name: &str| {
+            let kind = name.split_once('/').map_or(name, |(kind, _)| kind);
+            let mut names = [name, kind].into_iter();
+            self.process.is_some() && names.any(|name| self.selects_process(pid, name, ""))
+        };
+        let is_kept = |pid, name: &str| pids.contains(&pid) || is_named(pid, name);
         if let Some(block_io) = &mut trace.info.block_io {
-            // One that has requests may have no samples. A worker of the kernel has its kind before a slash.
-            let is_named = |pid, name: &str| {
-                let kind = name.split_once('/').map_or(name, |(kind, _)| kind);
-                let mut names = [name, kind].into_iter();
-                self.process.is_some() && names.any(|name| self.selects_process(pid, name, ""))
-            };
-            block_io.keep(|pid, name| pids.contains(&pid) || is_named(pid, name));
+            block_io.keep(is_kept);
+        }
+        if let Some(connections) = &mut trace.info.connections {
+            connections.keep(is_kept);
         }
         self.describe(&mut trace.info, &times);
     }
@@ -217,6 +221,7 @@ impl Selection {
             info.cpu_pressure = None;
             info.counters = None;
             info.block_io = None;
+            info.connections = None;
         }
         let process = self.process.iter().map(|name| format!("process {name}"));
         let thread = self.thread.iter().map(|name| format!("thread {name}"));

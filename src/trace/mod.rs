@@ -4,6 +4,7 @@ mod block_io;
 mod blocked;
 mod callers;
 mod code_address;
+mod connections;
 mod counters;
 mod cpu_pressure;
 mod distinct;
@@ -31,6 +32,8 @@ pub use block_io::{BlockIo, BlockIoRow};
 pub use blocked::{Blocked, BlockedOn, IDLE, reason_of};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
+pub(crate) use connections::MAX_CONNECTION_ROWS;
+pub use connections::{ConnectionRow, Connections};
 pub(crate) use counters::MAX_COUNTED;
 pub use counters::{CounterEvent, Counters, EventCount, ProcessCounters};
 pub use cpu_pressure::{CpuPressure, ProcessWaits};
@@ -260,6 +263,9 @@ pub struct CaptureInfo {
     /// Requests to block devices; `None` if they were not followed, or perfcollect was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_io: Option<BlockIo>,
+    /// TCP connections of the target; `None` if they were not followed, or perfcollect was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Connections>,
 }
 
 impl CaptureInfo {

@@ -5,6 +5,7 @@ mod block_io;
 mod blocked;
 mod call_tree;
 mod code_rows;
+mod connections;
 mod counters;
 mod cpu_tables;
 mod diff;

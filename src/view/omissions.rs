@@ -1,6 +1,6 @@
 //! What a table lacks, in words.
 
-use super::{OpenTrace, ReportKind, block_io, counters, faults, refusals, wakeups};
+use super::{OpenTrace, ReportKind, block_io, connections, counters, faults, refusals, wakeups};
 use crate::output::summary::{Share, Summary, TOP, TOP_OF_PROCESS};
 use crate::trace::Symptom;
 
@@ -94,6 +94,7 @@ pub(super) fn of(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<Stri
             None => return Some(NO_WAKEUPS.to_owned()),
         },
         ReportKind::Io => return block_io::omitted(summary),
+        ReportKind::Connections => return connections::omitted(summary),
         ReportKind::Modules => return shares_omitted(&shares.modules),
         ReportKind::Syscalls => return shares_omitted(&shares.syscalls),
         ReportKind::Threads if !full => return shares_omitted(&shares.threads),

@@ -32,6 +32,8 @@ pub struct OpenTrace {
     pub(super) hides_threads: bool,
     /// Whether a selection hides the requests to disks.
     pub(super) hides_block_io: bool,
+    /// Whether it has connections of the whole capture only.
+    pub(super) hides_connections: bool,
     pub(super) stacks: Stacks,
     /// The archive of a trace of which a part is selected.
     selected: Option<TraceArchive>,
@@ -58,6 +60,7 @@ impl OpenTrace {
                 summary: whole,
                 hides_threads: false,
                 hides_block_io: false,
+                hides_connections: false,
                 stacks: Stacks::Archive(archive),
                 selected: None,
             });
@@ -101,6 +104,7 @@ impl OpenTrace {
     ) -> Result<Self, ViewError> {
         let had_threads = whole.blocked.is_some();
         let had_block_io = whole.info.block_io.is_some();
+        let had_connections = whole.info.connections.is_some();
         let mut summary = match selection.is_whole() {
             true => whole,
             false => Self::apply(selection, &mut trace, &whole)?,
@@ -114,6 +118,7 @@ impl OpenTrace {
             more: More::new(path, selection),
             hides_threads: summary.blocked.is_none() && had_threads,
             hides_block_io: summary.info.block_io.is_none() && had_block_io,
+            hides_connections: summary.info.connections.is_none() && had_connections,
             summary,
             stacks: Stacks::Trace(Box::new(trace)),
             selected: None,
@@ -260,9 +265,12 @@ fn drop_others(selection: &Selection, trace: &mut Trace, whole: &Summary) -> Res
     };
     let requests = trace.info.block_io.as_ref();
     let requests = requests.is_some_and(|block_io| !block_io.rows.is_empty());
+    let connections = trace.info.connections.as_ref();
+    let has_connections = connections.is_some_and(|connections| !connections.rows.is_empty());
+    let has_tables = requests || has_connections;
     let others = [&trace.faults, &trace.wakeups, &trace.blocked];
     let others = others.iter().any(|samples| !samples.is_empty());
-    let has_others = waits || others || (requests && !selection.selects_samples_only());
+    let has_others = waits || others || (has_tables && !selection.selects_samples_only());
     if trace.samples.is_empty() && has_some && !has_others {
         return Err(nothing_selected(whole));
     }

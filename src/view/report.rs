@@ -7,7 +7,8 @@ use super::call_tree::MAX_NAME_BYTES;
 use super::code_rows::{self, CodeRow};
 use super::more::More;
 use super::{
-    block_io, count, counters, faults, notices, quality, requests, roles, screen, wakeups,
+    block_io, connections, count, counters, faults, notices, quality, requests, roles, screen,
+    wakeups,
 };
 use crate::output::sanitize::{terminal, truncate};
 use crate::output::summary::{ModuleSummary, Summary};
@@ -80,6 +81,7 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
         faults::in_short(summary),
         wakeups::in_short(summary),
         block_io::in_short(summary),
+        connections::in_short(summary),
     ];
     for line in others.into_iter().flatten() {
         writeln!(out, "  {line}")?;

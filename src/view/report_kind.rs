@@ -41,6 +41,9 @@ pub enum ReportKind {
     /// Requests to disks by device and process; a capture with -io follows them.
     #[value(alias = "blockio", alias = "block-io", alias = "disk", alias = "disks")]
     Io,
+    /// TCP connections by process and address; a capture with -net follows them.
+    #[value(alias = "connection", alias = "tcp", alias = "net")]
+    Connections,
     /// Modules by the CPU time of their own code.
     Modules,
     /// System calls.

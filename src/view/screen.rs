@@ -8,7 +8,9 @@ use std::io::{self, Write};
 use super::fitted::{fitted, with_ellipsis};
 use super::more::More;
 use super::report::{no_findings, percent, short};
-use super::{block_io, code_rows, count, counters, faults, notices, quality, requests, wakeups};
+use super::{
+    block_io, code_rows, connections, count, counters, faults, notices, quality, requests, wakeups,
+};
 use crate::output::NameStyle;
 use crate::output::sanitize::{terminal, truncate_with_ellipsis};
 use crate::output::summary::{Finding, Summary};
@@ -189,6 +191,7 @@ fn counted(summary: &Summary, more: Option<&More>, width: usize) -> Vec<String> 
         (faults::in_short(summary), "faults"),
         (wakeups::in_short(summary), "wakeups"),
         (block_io::in_short(summary), "io"),
+        (connections::in_short(summary), "connections"),
     ];
     let mut lines = Vec::new();
     for (text, table) in texts {

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use super::table::{Cell, Table, TableFormat};
 use super::{
-    OpenTrace, ReportKind, Rows, ViewError, block_io, counters, cpu_tables, faults, omissions,
-    refusals, report, runtime_tables, wait_tables, wakeups,
+    OpenTrace, ReportKind, Rows, ViewError, block_io, connections, counters, cpu_tables, faults,
+    omissions, refusals, report, runtime_tables, wait_tables, wakeups,
 };
 use crate::output::sanitize::json_text;
 use crate::output::summary::Summary;
@@ -34,6 +34,7 @@ pub fn print_table(
     };
     let is_hidden = match kind {
         ReportKind::Io => trace.hides_block_io,
+        ReportKind::Connections => trace.hides_connections,
         kind => report::lacks_events(&trace.summary) && kind.is_of_runtimes(),
     };
     if is_hidden {
@@ -44,6 +45,7 @@ pub fn print_table(
     if let Some(width) = width.filter(|_| format == TableFormat::Text) {
         match kind {
             ReportKind::Io => table.drop_columns(width, &block_io::OPTIONAL_COLUMNS),
+            ReportKind::Connections => table.drop_columns(width, &connections::OPTIONAL_COLUMNS),
             ReportKind::Wakeups => table.drop_columns(width, &wakeups::OPTIONAL_COLUMNS),
             _ => {}
         }
@@ -120,6 +122,7 @@ fn table(
         ReportKind::Faults => faults::table(summary),
         ReportKind::Wakeups => wakeups::table(summary),
         ReportKind::Io => block_io::table(summary),
+        ReportKind::Connections => connections::table(summary),
         ReportKind::Modules => cpu_tables::parts("modules", summary, &shares.modules),
         ReportKind::Syscalls => cpu_tables::parts("syscalls", summary, &shares.syscalls),
         ReportKind::Gc => runtime_tables::gc(summary),

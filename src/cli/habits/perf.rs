@@ -25,6 +25,8 @@ const SYSTEM: [&str; 4] = ["context-switches", "cs", "cpu-migrations", "migratio
 const FAULTS: [&str; 4] = ["page-faults", "faults", "minor-faults", "major-faults"];
 /// Tracepoints of wake-ups, which are sampled.
 const WAKEUPS: [&str; 2] = ["sched_waking", "sched_wakeup"];
+/// Systems of tracepoints about the network.
+const NETWORK: [&str; 5] = ["net", "sock", "tcp", "skb", "udp"];
 /// Recording that perf reads by default.
 const PERF_DATA: &str = "perf.data";
 /// Words by which a report is recognized as one of perf.
@@ -234,6 +236,12 @@ pub(super) fn record(words: &[OsString]) -> Translated {
                 return sentence(format!(
                     "-e {event}: `perfcollect collect NAME -io -collectsec 10` follows the requests to disks, without \
                      stacks; `perf record` records each of them, then `perfcollect convert perf.data`"
+                ));
+            }
+            Some((of, _)) if NETWORK.contains(&of) => {
+                return sentence(format!(
+                    "-e {event}: `perfcollect collect NAME -net -collectsec 10` follows TCP connections, without stacks; \
+                     `perf record` records each event, then `perfcollect convert perf.data`"
                 ));
             }
             _ => {}

@@ -120,6 +120,7 @@ fn drop_capabilities() -> rustix::io::Result<()> {
 mod tests {
     use std::fs::File;
     use std::io::{ErrorKind, Write};
+    use std::os::fd::AsFd;
     use std::process::Command;
 
     use super::*;
@@ -202,6 +203,31 @@ mod tests {
             assert!(Command::new("/bin/true").status().is_err());
             // Threads start without `clone3`.
             std::thread::spawn(|| ()).join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_capture_enters_network_namespaces_only() {
+        use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+        let [network, hosts] =
+            ["net", "uts"].map(|name| File::open(format!("/proc/self/ns/{name}")));
+        let (network, hosts) = (network.unwrap(), hosts.unwrap());
+        let enter =
+            |namespace: &File, kind| move_into_link_name_space(namespace.as_fd(), Some(kind));
+        let of_network = LinkNameSpaceType::Network;
+        if enter(&network, of_network).is_err() {
+            // Without the right to, nothing shows what is denied.
+            return;
+        }
+        in_sandbox(|| {
+            let program = system_calls::program(Phase::Capture, &owners(&[])).unwrap();
+            seccompiler::apply_filter(&program).unwrap();
+            enter(&network, of_network).unwrap();
+            let of_hosts = LinkNameSpaceType::HostNameAndNISDomainName;
+            assert!(refused(enter(&hosts, of_hosts)));
+            let program = system_calls::program(Phase::After, &owners(&[])).unwrap();
+            seccompiler::apply_filter(&program).unwrap();
+            assert!(refused(enter(&network, of_network)));
         });
     }
 

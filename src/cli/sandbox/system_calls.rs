@@ -52,7 +52,6 @@ const UNUSED: &[c_long] = &[
     libc::SYS_setfsuid,
     libc::SYS_setfsgid,
     libc::SYS_setgroups,
-    libc::SYS_setns,
     libc::SYS_unshare,
     libc::SYS_chroot,
     libc::SYS_pivot_root,
@@ -115,6 +114,7 @@ const UNUSED_AFTER_CAPTURE: &[c_long] = &[
     libc::SYS_socket,
     libc::SYS_connect,
     libc::SYS_bind,
+    libc::SYS_setns,
     libc::SYS_process_vm_readv,
     libc::SYS_perf_event_open,
 ];
@@ -154,6 +154,12 @@ pub(super) fn program(phase: Phase, owners: &[u32]) -> Result<BpfProgram, Error>
     for (call, argument, signal) in sent {
         let denied = SeccompCondition::new(argument, Dword, Ne, signal)?;
         rules.insert(call, vec![SeccompRule::new(vec![denied])?]);
+    }
+    // A capture lists the sockets of network namespaces.
+    if phase == Phase::Capture {
+        let network = libc::CLONE_NEWNET as u64;
+        let others = SeccompCondition::new(1, Dword, Ne, network)?;
+        rules.insert(libc::SYS_setns, vec![SeccompRule::new(vec![others])?]);
     }
     let namespaces = [
         libc::CLONE_NEWCGROUP,

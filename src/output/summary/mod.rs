@@ -150,7 +150,14 @@ impl Summary {
                 || self.thread_time.is_some()
                 || self.faults.is_some()
                 || self.wakeups.is_some()
-                || self.info.block_io.is_some())
+                || self.info.block_io.is_some()
+                || self.info.connections.is_some())
+    }
+
+    /// Returns the name of the program of a process, if it is known.
+    pub(crate) fn program(&self, pid: i32) -> Option<&str> {
+        let process = self.processes.iter().find(|process| process.pid == pid);
+        process.map(ProcessSummary::program)
     }
 
     /// Returns the CPUs that were used on average, if samples count time.
@@ -187,6 +194,14 @@ impl Summary {
             block_io.truncate();
             for row in &mut block_io.rows {
                 for text in [&mut row.device, &mut row.process, &mut row.operation] {
+                    *text = kept(text);
+                }
+            }
+        }
+        if let Some(connections) = &mut self.info.connections {
+            connections.truncate();
+            for row in &mut connections.rows {
+                for text in [&mut row.process, &mut row.address] {
                     *text = kept(text);
                 }
             }
