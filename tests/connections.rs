@@ -201,7 +201,7 @@ fn expect_table(saved: &Saved, address: SocketAddr) {
     );
 }
 
-/// A server in a network of its own that answers nothing, and its clients, which reset their connections.
+/// A server in a separate network that answers nothing, and its clients, which reset their connections.
 const RESETTING: &str = "import socket, struct, sys
 server = socket.socket(); server.bind(('127.0.0.1', 7001)); server.listen(10)
 print('ready', flush=True); input()

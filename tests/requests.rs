@@ -71,16 +71,19 @@ fn requests_are_what_their_client_measures() {
         let (mut wait, mut call, mut burn) = (vec![], vec![], vec![]);
         // It has started, and has not ended, when the capture ends.
         let mut hanging = None;
-        let saved = captured_during(&["-pid", &pid, "-requests", "-threadtime"], || {
-            // The session has started when an event of a request arrives, at the latest.
-            wait = client.get((0..40).map(|id| format!("/wait/{WAIT}?token=secret{id}")));
-            call = client.get((0..5).map(|_| format!("/call/{CALL}")));
-            burn = client.get((0..10).map(|_| "/burn/100".to_owned()));
-            client.get((0..10).map(|_| format!("/sleep/{SLEEP}")));
-            client.get((0..3).map(|id| format!("/fail/{id}")));
-            hanging = Some(client.send("/hang"));
-            client.get(["/last".to_owned()].into_iter());
-        });
+        let saved = captured_during(
+            &["-pid", &pid, "-requests", "-awaits", "-threadtime"],
+            || {
+                // The session has started when an event of a request arrives, at the latest.
+                wait = client.get((0..40).map(|id| format!("/wait/{WAIT}?token=secret{id}")));
+                call = client.get((0..5).map(|_| format!("/call/{CALL}")));
+                burn = client.get((0..10).map(|_| "/burn/100".to_owned()));
+                client.get((0..10).map(|_| format!("/sleep/{SLEEP}")));
+                client.get((0..3).map(|id| format!("/fail/{id}")));
+                hanging = Some(client.send("/hang"));
+                client.get(["/last".to_owned()].into_iter());
+            },
+        );
         drop(hanging);
         drop(service);
         let requests = requests(&saved);
@@ -103,8 +106,39 @@ fn requests_are_what_their_client_measures() {
         expect_calls(requests, call.len());
         expect_cpu_time(&saved);
         expect_waits(requests);
+        expect_awaits(&saved, [late as f64 * WAIT, call.iter().sum()]);
         expect_reports(&saved);
     }
+}
+
+/// The service's only asynchronous method waits as long as its requests do, and one of its awaits has not ended.
+#[track_caller]
+fn expect_awaits(saved: &Saved, [wait, call]: [f64; 2]) {
+    let awaits = saved.summary.runtimes[0].awaits.as_ref().unwrap();
+    let own = awaits.rows.iter().filter(|row| row.methods.own.is_some());
+    let [handle] = &own.collect::<Vec<_>>()[..] else {
+        panic!("{awaits:#?}");
+    };
+    let method = handle.methods.own.as_ref().unwrap();
+    assert!(method.name.contains("<Handle>"), "{handle:#?}");
+    // It waits for the timers, and for the requests that it sends to itself.
+    let all = wait + call;
+    assert!(
+        handle.ms > all * 0.9 && handle.ms < all * 1.5,
+        "{all} {handle:#?}"
+    );
+    assert_eq!(handle.unended, 1, "{handle:#?}");
+    assert!(handle.unended_ms > 0.0);
+    let words = [
+        "report",
+        saved.path.to_str().unwrap(),
+        "-kind",
+        "awaits",
+        "-format",
+        "csv",
+    ];
+    let table = run_perfcollect(words, saved.directory(), LIMIT).expect_success();
+    assert!(table.stdout.contains("<Handle>"), "{}", table.stdout);
 }
 
 /// Outgoing requests are within the incoming ones that send them.

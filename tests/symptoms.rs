@@ -256,7 +256,7 @@ fn what_was_measured_is_said_if_nothing_is_found() {
     };
     let pid = program.pid().to_string();
     let started = perfcollect(&["start", "x", "-pid", &pid, "-for", "SLOW-requests"]);
-    let meaning = "-for slow-requests stands for -threadtime -requests: ";
+    let meaning = "-for slow-requests stands for -threadtime -requests -awaits: ";
     assert!(started.starts_with(meaning), "{started}");
     let stopped = perfcollect(&["stop", "x"]);
     assert!(stopped.contains(meaning), "{stopped}");

@@ -56,6 +56,11 @@ pub(super) struct EventOptions {
     /// are recorded, queries too before .NET 9.
     #[arg(long)]
     pub(super) requests: bool,
+    /// Capture where asynchronous methods wait, too: report -kind awaits
+    ///
+    /// Each await of a task that has not ended has two events, one with the stack of the method that awaits.
+    #[arg(hide_short_help = true, long, aliases = ["async", "await"])]
+    pub(super) awaits: bool,
     /// Limit of each runtime's event buffer, in MiB [default: 256, or less if memory is low]
     ///
     /// The default is at most 1/8 of the free memory. A runtime whose buffer is full drops events, which the summary counts.
@@ -73,7 +78,7 @@ pub(super) struct EventOptions {
         hide_short_help = true,
         long,
         conflicts_with_all = [
-            "gccollectonly", "gconly", "gcwithheap", "events", "providers", "clrevents", "profile", "requests", "eventbuffer",
+            "gccollectonly", "gconly", "gcwithheap", "events", "providers", "clrevents", "profile", "requests", "awaits", "eventbuffer",
             "rundown", "noperf",
         ]
     )]
@@ -162,6 +167,9 @@ impl EventOptions {
         }
         if self.requests {
             profile.add_requests(samples);
+        }
+        if self.awaits {
+            profile.add_awaits();
         }
         if self.rundown {
             profile.add_rundown();

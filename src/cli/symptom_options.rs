@@ -53,6 +53,7 @@ enum Part {
 enum Choice {
     ThreadTime,
     Net,
+    Awaits,
     Requests,
     /// Allocations are reported by events that the default leaves out.
     Profile(&'static str),
@@ -61,7 +62,7 @@ enum Choice {
     NoEvents,
 }
 
-use Choice::{Clr, Net, NoEvents, Profile, Providers, Requests, ThreadTime};
+use Choice::{Awaits, Clr, Net, NoEvents, Profile, Providers, Requests, ThreadTime};
 use Part::{Always, DefaultEvents, Events, Samples, WithoutEvents};
 
 /// The providers of the network, from name to request.
@@ -81,9 +82,10 @@ const ROWS: [Row; 8] = [
     },
     Row {
         symptom: Symptom::SlowRequests,
-        options: &[ThreadTime, Requests],
+        options: &[ThreadTime, Requests, Awaits],
         records: &[
             (Events, "requests"),
+            (Events, "where asynchronous methods wait"),
             (Always, "where threads wait"),
             (Samples, "CPU samples"),
             (DefaultEvents, "events of locks, GC and the thread pool"),
@@ -186,6 +188,7 @@ impl Choice {
         match self {
             ThreadTime => vec!["-threadtime"],
             Net => vec!["-net"],
+            Awaits => vec!["-awaits"],
             Requests => vec!["-requests"],
             Profile(name) => vec!["-profile", name],
             Clr(names) => vec!["-clrevents", names],
@@ -198,9 +201,15 @@ impl Choice {
     fn is_replaced_by(self, user: &EventOptions) -> bool {
         let chooses = user.nolttng || user.is_preset() || user.are_chosen();
         match self {
-            ThreadTime | Net | Requests => false,
+            ThreadTime | Net | Requests | Awaits => false,
             Profile(_) | Clr(_) | Providers(_) => chooses,
-            NoEvents => chooses || user.requests || user.rundown || user.eventbuffer.is_some(),
+            NoEvents => {
+                chooses
+                    || user.requests
+                    || user.awaits
+                    || user.rundown
+                    || user.eventbuffer.is_some()
+            }
         }
     }
 }
@@ -251,6 +260,7 @@ impl ChosenOptions {
                 ThreadTime => threadtime = true,
                 Net => net = true,
                 Requests => events.requests = true,
+                Awaits => events.awaits = true,
                 Profile(name) => events.profile.push(name.to_owned()),
                 Clr(names) => events.clrevents = Some(names.to_owned()),
                 Providers(names) => events.providers.extend(names.split(',').map(str::to_owned)),

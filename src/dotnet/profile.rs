@@ -19,6 +19,8 @@ pub(crate) const HTTP_CLIENT: &str = "System.Net.Http";
 /// Keywords of tasks: activities flow to all that they start, and an event for each change of a thread's.
 const FLOW_ACTIVITIES: u64 = 0x80;
 const ACTIVITY_CHANGES: u64 = 0x4_0000;
+/// Keyword of tasks: what waits for them.
+const TASK_WAITS: u64 = 0x2;
 const DIAGNOSTIC_SOURCE: &str = "Microsoft-Diagnostics-DiagnosticSource";
 /// Keyword of the private provider for multicore JIT.
 const MULTICORE_JIT: u64 = 0x2_0000;
@@ -163,6 +165,11 @@ impl EventProfile {
             self.exclude(HTTP_CLIENT, &PARTS_OF_REQUESTS, 0);
         }
         self.add(RUNTIME, GC, INFORMATIONAL, "");
+    }
+
+    /// Adds the waits of asynchronous methods for tasks.
+    pub fn add_awaits(&mut self) {
+        self.add_with_stacks(TASKS, TASK_WAITS, VERBOSE, "");
     }
 
     /// Adds a provider. A repeated provider gets the keywords of both requests, the higher level,

@@ -1,7 +1,9 @@
 //! Slow requests: which, how slow, and where their time goes; and those that do not end.
 
-use super::scene::{Runtime, Scene, percent, shown};
-use crate::output::summary::{Finding, RequestDirection, RequestRoute, RequestSummary, TRACE};
+use super::scene::{Runtime, Scene, named, percent, shown};
+use crate::output::summary::{
+    Finding, RequestDirection, RequestRoute, RequestSummary, TRACE, WaitRow,
+};
 use crate::trace::Symptom;
 
 /// Duration of the slowest 1 % of the requests with a name below which they are not slow.
@@ -45,6 +47,14 @@ fn slow(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) -> 
     if !parts.is_empty() {
         text += &format!("; of their time {}", parts.join(", "));
     }
+    // Awaits that hang are those of requests that have not ended.
+    if let Some((method, row)) = longest_await(runtime, |row| row.ms) {
+        let mean = seconds(row.ms / row.count.max(1) as f64);
+        text += &format!(
+            "; asynchronous methods wait longest in {method} ({} times, {mean} each)",
+            row.count
+        );
+    }
     match slow.len() - 1 {
         0 => {}
         1 => text += "; those with another name are slow, too",
@@ -78,13 +88,19 @@ fn stuck(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) ->
         Some((it, age))
     });
     let (route, age_ms) = old.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    let text = format!(
+    let mut text = format!(
         "{} requests {} of {} have not ended, the oldest after {}: they hang, unless they are WebSockets or streams",
         route.counts.unended,
         shown(&route.name),
         runtime.name(),
         seconds(age_ms),
     );
+    if let Some((method, row)) = longest_await(runtime, |row| row.unended_ms) {
+        text += &format!(
+            "; asynchronous methods still wait in {method} ({} times)",
+            row.unended
+        );
+    }
     let finding = finding(runtime, "stuck-requests", text);
     Some(
         finding
@@ -92,6 +108,21 @@ fn stuck(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) ->
             .figure("age_ms", age_ms)
             .costing(STUCK_COST),
     )
+}
+
+/// Returns the user's asynchronous method whose awaits took longest, by a time of these.
+fn longest_await<'a>(
+    runtime: &Runtime<'a>,
+    ms: impl Fn(&WaitRow) -> f64,
+) -> Option<(String, &'a WaitRow)> {
+    let rows = runtime
+        .summary
+        .awaits
+        .iter()
+        .flat_map(|awaits| &awaits.rows);
+    let own = rows.filter(|row| row.methods.own.is_some() && ms(row) > 0.0);
+    let row = own.max_by(|a, b| ms(a).total_cmp(&ms(b)))?;
+    Some((named(&row.methods)?, row))
 }
 
 fn finding(runtime: &Runtime<'_>, rule: &str, text: String) -> Finding {

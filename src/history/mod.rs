@@ -3,6 +3,7 @@
 //! The sender of the events chose every number: sums saturate, and lists are bounded.
 
 pub(crate) mod allocations;
+mod awaits;
 mod cpu_sample;
 mod exceptions;
 mod fields;
@@ -12,7 +13,7 @@ pub(crate) mod network;
 pub(crate) mod requests;
 mod runtime;
 mod stack_methods;
-mod tally;
+pub(crate) mod tally;
 #[cfg(test)]
 pub(crate) mod test_events;
 mod thread_pool;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::allocations::Allocations;
+use super::awaits::{Awaits, is_about_awaits};
 use super::exceptions::Exceptions;
 use super::gc::{CpuTime, GcHistory};
 use super::jit::JitCounts;
@@ -57,6 +58,8 @@ pub(crate) struct RuntimeHistory {
     pub(crate) contention: Waits,
     /// Waits for anything, of runtimes that report them.
     pub(crate) waits: Waits,
+    /// Waits of asynchronous methods.
+    pub(crate) awaits: Awaits,
     /// Allocations.
     pub(crate) allocations: Allocations,
     /// The thread pool.
@@ -77,6 +80,9 @@ impl RuntimeHistory {
             match event.metadata.id {
                 _ if event.metadata.provider == FRAMEWORK => self.pool.take_item(event),
                 RUNTIME_INFORMATION => self.started(event),
+                _ if is_about_awaits(&event.metadata) => {
+                    self.awaits.take(event, || methods.of(event));
+                }
                 _ if is_about_requests(&event.metadata) => self.requests.take(event),
                 _ if is_about_network(&event.metadata) => self.network.take(event),
                 _ => self.jit.take(event),
@@ -145,7 +151,7 @@ fn is_wanted(kind: &EventMetadata) -> bool {
         }
         FRAMEWORK => matches!(id, ITEM_QUEUED | ITEM_TAKEN),
         RUNDOWN => matches!(id, 153 | 154 | RUNTIME_INFORMATION),
-        _ => is_about_requests(kind) || is_about_network(kind),
+        _ => is_about_awaits(kind) || is_about_requests(kind) || is_about_network(kind),
     }
 }
 
@@ -181,6 +187,7 @@ pub(crate) fn histories(
         let end = end_of(trace, pid).max(last);
         history.contention.finish(end);
         history.waits.finish(end);
+        history.awaits.finish(end);
         history.requests.finish(end);
         history.network.finish(end);
         history.cpu = CpuTime::new(&history.gc);

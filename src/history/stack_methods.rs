@@ -16,14 +16,18 @@ const MAX_FRAMES: usize = 512;
 /// Module of the runtime's own methods.
 const CORE_LIBRARY: &str = "System.Private.CoreLib";
 /// Methods that throw, lock, wait or allocate for their callers, by the start of their names.
-const PLUMBING: [&str; 15] = [
-    "System.Diagnostics.Tracing.NativeRuntimeEventSource.",
+const PLUMBING: [&str; 19] = [
+    "System.Diagnostics.Tracing.",
     "System.Runtime.EH.",
     "System.Runtime.ExceptionServices.ExceptionDispatchInfo.",
+    "System.Runtime.CompilerServices.Async",
     "System.Runtime.CompilerServices.CastHelpers.",
+    "System.Runtime.CompilerServices.Configured",
     "System.Runtime.CompilerServices.RuntimeHelpers.",
     "System.Runtime.CompilerServices.TaskAwaiter",
+    "System.Runtime.CompilerServices.ValueTaskAwaiter",
     "System.ThrowHelper.",
+    "System.Threading.Tasks.TplEventSource.",
     "System.Threading.Lock.",
     "System.Threading.Lock+",
     "System.Threading.Monitor.",

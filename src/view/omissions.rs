@@ -39,6 +39,10 @@ const NO_GC: &str =
 const NO_CONTENTION: &str =
     "no waits for locks of .NET: none ended while .NET processes were captured with their events";
 
+/// Why there are no awaits.
+const NO_AWAITS: &str =
+    "no asynchronous method waited for a task, or the capture was without -awaits";
+
 /// Why there are no times of threads.
 const NO_THREAD_TIME: &str = "where threads spend the time without a CPU is not in the trace: a capture with -threadtime follows that";
 
@@ -51,6 +55,7 @@ pub(super) fn of_empty(summary: &Summary, kind: ReportKind) -> Option<&'static s
         ReportKind::Counters => counters::NOT_COUNTED,
         ReportKind::Gc => NO_GC,
         ReportKind::Contention => NO_CONTENTION,
+        ReportKind::Awaits => NO_AWAITS,
         _ => return None,
     })
 }

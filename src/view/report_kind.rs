@@ -56,6 +56,9 @@ pub enum ReportKind {
     Exceptions,
     /// Waits for locks by method.
     Contention,
+    /// Where asynchronous methods wait for tasks; a capture with -awaits records that.
+    #[value(alias = "async", alias = "await")]
+    Awaits,
     /// Allocations by type and method; a capture with -gconly records them.
     Alloc,
     /// The thread pool of each .NET process.
@@ -79,11 +82,19 @@ impl ReportKind {
     /// Returns whether it is what .NET processes reported.
     pub(super) fn is_of_runtimes(self) -> bool {
         use ReportKind::{
-            Alloc, Contention, Events, Exceptions, Gc, Jit, Network, Requests, ThreadPool,
+            Alloc, Awaits, Contention, Events, Exceptions, Gc, Jit, Network, Requests, ThreadPool,
         };
         matches!(
             self,
-            Gc | Jit | Exceptions | Contention | Alloc | ThreadPool | Requests | Network | Events
+            Gc | Jit
+                | Exceptions
+                | Contention
+                | Awaits
+                | Alloc
+                | ThreadPool
+                | Requests
+                | Network
+                | Events
         )
     }
 }

@@ -127,6 +127,41 @@ pub(super) fn contention(summary: &Summary) -> Table {
     Table::new("contention", columns, rows)
 }
 
+/// Returns the waits of asynchronous methods by process and method.
+pub(super) fn awaits(summary: &Summary) -> Table {
+    let rows = of_each(summary, |runtime| runtime.awaits.as_ref());
+    let rows = rows.flat_map(|(pid, awaits)| {
+        awaits.rows.iter().map(move |row| {
+            let [leaf, own] = methods(&row.methods);
+            let code = match own {
+                Cell::None => "library",
+                _ => "own",
+            };
+            [
+                pid.into(),
+                code.into(),
+                row.count.into(),
+                (row.ms / row.count.max(1) as f64).into(),
+                row.max_ms.into(),
+                row.unended.into(),
+                (row.ms + row.unended_ms).into(),
+                leaf,
+            ]
+        })
+    });
+    let columns = [
+        "pid",
+        "code",
+        "awaits",
+        "mean_ms",
+        "max_ms",
+        "unended",
+        "waiting_ms",
+        "method",
+    ];
+    Table::new("awaits", columns, rows)
+}
+
 /// Returns the allocations by process, type and method.
 pub(super) fn allocations(summary: &Summary) -> Table {
     let rows = of_each(summary, |runtime| runtime.allocations.as_ref());

@@ -129,6 +129,7 @@ fn table(
         ReportKind::Jit => runtime_tables::jit(summary),
         ReportKind::Exceptions => runtime_tables::exceptions(summary),
         ReportKind::Contention => runtime_tables::contention(summary),
+        ReportKind::Awaits => runtime_tables::awaits(summary),
         ReportKind::Alloc => runtime_tables::allocations(summary),
         ReportKind::ThreadPool => runtime_tables::thread_pool(summary),
         ReportKind::Requests if full => runtime_tables::slowest_requests(summary),

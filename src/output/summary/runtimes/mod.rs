@@ -60,6 +60,8 @@ pub struct RuntimeSummary {
     pub contention: Option<WaitSummary>,
     /// Waits for handles, monitors and tasks, which runtimes report since .NET 9 if requested.
     pub waits: Option<WaitSummary>,
+    /// Waits of asynchronous methods for tasks, which a capture must request.
+    pub awaits: Option<WaitSummary>,
     /// Allocations, by the reports that a capture must request.
     pub allocations: Option<AllocationSummary>,
     /// The thread pool.
@@ -81,10 +83,8 @@ impl RuntimeSummary {
         if let Some(exceptions) = &mut self.exceptions {
             exceptions.rows.truncate(MAX_ROWS);
         }
-        for waits in [&mut self.contention, &mut self.waits]
-            .into_iter()
-            .flatten()
-        {
+        let waits = [&mut self.contention, &mut self.waits, &mut self.awaits];
+        for waits in waits.into_iter().flatten() {
             waits.rows.truncate(MAX_ROWS);
         }
         if let Some(allocations) = &mut self.allocations {
@@ -149,8 +149,9 @@ impl Context<'_> {
             gc: gc::summary(self, history),
             jit: jit::summary(&history.jit),
             exceptions: exceptions::summary(self, &history.exceptions, &types),
-            contention: waits::summary(self, pid, &history.contention),
-            waits: waits::summary(self, pid, &history.waits),
+            contention: waits::summary(self, pid, &history.contention.rows, false),
+            waits: waits::summary(self, pid, &history.waits.rows, false),
+            awaits: waits::summary(self, pid, &history.awaits.rows, true),
             allocations: allocations::summary(self, &history.allocations, &types),
             thread_pool: thread_pool::summary(self, &history.pool),
             requests: requests::summary(self, pid, &history.requests),
