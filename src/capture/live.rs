@@ -164,13 +164,10 @@ pub fn run(
     let mut block_io = block_io.and_then(|started| started.map_err(|why| notices.push(why)).ok());
     let connections = request.connections.then(|| {
         let is_whole = request.target == Target::SystemWide;
-        ConnectionCapture::start(engine.processes(), is_whole)
+        ConnectionCapture::start(engine.processes(), is_whole, &cpus)
     });
     let mut connections =
         connections.and_then(|started| started.map_err(|why| notices.push(why)).ok());
-    if let Some(connections) = &mut connections {
-        notices.extend(connections.follow_attempts(&cpus).err());
-    }
     if request.samples {
         session.start_sampling()?;
     }

@@ -177,7 +177,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
             let what = match has_events {
                 true => format!("there are no samples, only events: {why}"),
                 false => {
-                    let others = "page faults, wake-ups or requests to disks";
+                    let others = "page faults, wake-ups, requests to disks or connections";
                     let waits = "what the threads waited for";
                     let what = match (has_waits, has_others) {
                         (true, true) => format!("{waits}, and {others}"),

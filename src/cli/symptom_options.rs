@@ -426,6 +426,7 @@ mod tests {
             let chosen = chosen(line).unwrap();
             let typed = parsed(typed);
             assert_eq!(chosen.threadtime, typed.threadtime, "{line}");
+            assert_eq!(chosen.net, typed.net, "{line}");
             assert_eq!(chosen.plan(), typed.events.plan(), "{line}");
             chosen.meaning.unwrap()
         };
@@ -433,15 +434,18 @@ mod tests {
         assert_eq!(meaning, "-for gc: your options replace -profile gc-verbose");
         same(
             "-for slow-requests -events threading",
-            "-threadtime -requests -events threading",
+            "-threadtime -requests -awaits -events threading",
         );
         let meaning = same("-for hang -requests", "-threadtime -requests");
         let expected = "-for hang stands for -threadtime; your options replace -nolttng";
         assert_eq!(meaning, expected);
-        same("-for networking -gconly", "-threadtime -requests -gconly");
+        same(
+            "-for networking -gconly",
+            "-threadtime -net -requests -gconly",
+        );
         same(
             "-for slow-requests -noperf",
-            "-threadtime -requests -noperf",
+            "-threadtime -requests -awaits -noperf",
         );
         same("-for lock-contention -nolttng", "-threadtime -nolttng");
         same("-for LEAK", "-profile gc-verbose");
@@ -452,11 +456,11 @@ mod tests {
             ),
             (
                 "-for slow-requests -noperf",
-                "requests, where threads wait, events of locks, GC and the thread pool",
+                "requests, where asynchronous methods wait, where threads wait, events of locks, GC and the thread pool",
             ),
             (
                 "-for slow-requests -events threading",
-                "requests, where threads wait, CPU samples",
+                "requests, where asynchronous methods wait, where threads wait, CPU samples",
             ),
             ("-for high-cpu -nolttng", "CPU samples with stacks"),
         ] {

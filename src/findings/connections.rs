@@ -14,6 +14,9 @@ const AT_ONCE_MS: f64 = 10.0;
 /// not remarkable, in milliseconds. The kernel repeats its request after a second.
 const MIN_CONNECT_MS: f64 = 100.0;
 const MIN_OLDEST_MS: f64 = 500.0;
+/// Time without an acknowledgement, and bytes that were not read at the end, below which they are not remarkable.
+const MIN_SILENT_MS: f64 = 500.0;
+const MIN_UNREAD: u64 = 64_000;
 /// Part of the segments that is sent again, and number of these, below which it is not remarkable.
 const MIN_RESENT: f64 = 0.01;
 const MIN_RESENT_SEGMENTS: u64 = 10;
@@ -28,12 +31,18 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let rows = connections
         .into_iter()
         .flat_map(|connections| &connections.rows);
-    rows.filter_map(|row| of(scene, row)).collect()
+    let followed = connections.is_some_and(|connections| connections.has_attempts);
+    rows.filter_map(|row| of(scene, row, followed)).collect()
 }
 
-fn of(scene: &Scene<'_>, row: &ConnectionRow) -> Option<Finding> {
+fn of(scene: &Scene<'_>, row: &ConnectionRow, followed: bool) -> Option<Finding> {
     let seconds = scene.seconds;
-    let attempts = row.failed.saturating_add(row.connections);
+    // Those that were open before do not count.
+    let opened = match followed {
+        true => row.connects,
+        false => row.connections,
+    };
+    let attempts = row.failed.saturating_add(opened);
     let failed = part(row.failed, attempts);
     let resent = part(row.resent, row.segments);
     let peer_full = row.peer_full_ms / 1e3 / seconds;
@@ -41,6 +50,7 @@ fn of(scene: &Scene<'_>, row: &ConnectionRow) -> Option<Finding> {
     let mut cost = 0.0_f64;
     if failed >= MIN_FAILED {
         let after = match row.failed_after_ms {
+            ms if ms < AT_ONCE_MS && followed => " at once: the peer refuses them".to_owned(),
             ms if ms < AT_ONCE_MS => String::new(),
             ms => format!(" or were given up, after {:.2} s on average", ms / 1e3),
         };
@@ -61,6 +71,29 @@ fn of(scene: &Scene<'_>, row: &ConnectionRow) -> Option<Finding> {
             row.oldest_ms / 1e3
         ));
         cost += (row.oldest_ms / 1e3 / seconds).min(1.0);
+    }
+    let aborted = part(row.aborted, row.connections);
+    if aborted >= MIN_FAILED {
+        parts.push(format!(
+            "{} of {} connections were reset by the peer, or timed out",
+            row.aborted, row.connections
+        ));
+        cost += COST * (1.0 + aborted);
+    }
+    if row.silent > 0 && row.silent_ms >= MIN_SILENT_MS {
+        parts.push(format!(
+            "the peer of {} has acknowledged nothing for up to {:.1} s: it, or the way to it, is gone",
+            if row.silent == 1 { "1 connection".to_owned() } else { format!("{} connections", row.silent) },
+            row.silent_ms / 1e3
+        ));
+        cost += (row.silent_ms / 1e3 / seconds).min(1.0);
+    }
+    if row.unread_bytes >= MIN_UNREAD {
+        parts.push(format!(
+            "{:.1} MB wait to be read by the process",
+            row.unread_bytes as f64 / 1e6
+        ));
+        cost += COST;
     }
     if row.connects > 0 && row.connect_p99_ms >= MIN_CONNECT_MS {
         parts.push(format!(
@@ -100,7 +133,7 @@ fn of(scene: &Scene<'_>, row: &ConnectionRow) -> Option<Finding> {
         address => shown(address),
     };
     let way = if row.is_inbound { "at" } else { "to" };
-    let program = scene.summary.program(row.pid).unwrap_or(&row.process);
+    let program = scene.summary.program_named(row.pid, &row.process);
     let name = process_name(program, row.pid);
     let text = format!("{name}: connections {way} {address}: {}", parts.join("; "));
     Some(
@@ -109,6 +142,8 @@ fn of(scene: &Scene<'_>, row: &ConnectionRow) -> Option<Finding> {
             .from("info.connections")
             .figure("failed", row.failed as f64)
             .figure("connecting", row.connecting as f64)
+            .figure("aborted", row.aborted as f64)
+            .figure("silent", row.silent as f64)
             .figure("connect_p99_ms", row.connect_p99_ms)
             .figure("dropped", row.dropped as f64)
             .figure("resent_percent", resent * 100.0)

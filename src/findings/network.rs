@@ -5,7 +5,7 @@ use super::symptoms::no_runtime;
 use crate::output::summary::{
     Finding, NetworkStep, RequestDirection, RequestRoute, StepKind, TRACE,
 };
-use crate::trace::Symptom;
+use crate::trace::{ConnectionRow, Symptom};
 
 /// Duration from which requests (the slowest 1 %) and steps of a connection are slow, in milliseconds, and the age of
 /// those that have not ended.
@@ -192,7 +192,7 @@ fn count(runtime: &Runtime<'_>, of: impl Fn(&RequestRoute) -> u64) -> f64 {
 /// Describes a network without trouble.
 pub(super) fn measured(scene: &Scene<'_>) -> String {
     let Some(runtime) = scene.runtimes().max_by(|a, b| sent(a).total_cmp(&sent(b))) else {
-        return no_runtime();
+        return connections(scene).unwrap_or_else(no_runtime);
     };
     let slowest = outgoing(&runtime).map(|route| route.p99_ms);
     let slowest = slowest.fold(0.0, f64::max);
@@ -209,6 +209,27 @@ pub(super) fn measured(scene: &Scene<'_>) -> String {
             "{name} sent {sent} requests, none failed, and the slowest 1 % took {slowest:.0} ms or more"
         ),
     }
+}
+
+/// Describes the TCP connections, if these were followed.
+fn connections(scene: &Scene<'_>) -> Option<String> {
+    let connections = scene.summary.info.connections.as_ref()?;
+    let sum = |of: fn(&ConnectionRow) -> u64| {
+        let rows = connections.rows.iter();
+        rows.map(of).fold(0, u64::saturating_add)
+    };
+    let failed = match (connections.has_attempts, sum(|row| row.failed)) {
+        (true, failed) => format!("{failed} attempts to connect failed"),
+        (false, _) => "whether attempts to connect failed is not known".to_owned(),
+    };
+    let slowest = connections.rows.iter().map(|row| row.connect_max_ms);
+    Some(format!(
+        "there were {} TCP connections, {} segments were sent again, {failed}, and no connection took more than {:.0} ms to \
+         open",
+        sum(|row| row.connections),
+        sum(|row| row.resent),
+        slowest.fold(0.0, f64::max)
+    ))
 }
 
 fn unended(runtime: &Runtime<'_>) -> f64 {

@@ -172,7 +172,15 @@ impl Row {
             self.next
         );
         let finding = Finding::new("not-found", text).from("info.symptom");
-        finding.more(&["report", TRACE, "-kind", self.table])
+        let connections = scene.summary.info.connections.is_some();
+        let table = match self.symptom {
+            // There are no requests either.
+            Symptom::Networking if connections && scene.summary.runtimes.is_empty() => {
+                "connections"
+            }
+            _ => self.table,
+        };
+        finding.more(&["report", TRACE, "-kind", table])
     }
 }
 

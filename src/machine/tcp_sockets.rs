@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -22,8 +23,14 @@ use crate::trace::Pid;
 const MAX_SOCKETS: usize = 100_000;
 /// Size of the buffer for messages; the kernel sends at most 32 KiB at once.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Room for messages about sockets that ended: those of some 4 000 until they are read.
+/// Room for messages about sockets that ended: those of some 4 000 until they are read, and the same if many
+/// namespaces are open. The kernel's memory is taken while they wait.
 const ENDED_BYTES: usize = 8 << 20;
+const FEW_ENDED_BYTES: usize = 512 << 10;
+/// Number of namespaces that are not many.
+const FEW: usize = 8;
+/// Maximum number of messages that are read at once.
+const MAX_MESSAGES: usize = 1 << 16;
 /// Longest time that the kernel may take for the next part of an answer.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
@@ -78,6 +85,8 @@ pub struct TcpCounts {
     pub round_trip_us: u32,
     /// Whether the peer has acknowledged anything.
     pub is_answered: bool,
+    /// Time since the last acknowledgement, in milliseconds, while data that was sent again waits for one.
+    pub silent_ms: Option<u32>,
     /// Segments with data that were sent.
     pub segments: u32,
     /// How many of these were sent again.
@@ -109,6 +118,8 @@ pub struct TcpSocket {
     pub dropped: u32,
     /// What the kernel counts for it.
     pub counts: TcpCounts,
+    /// Whether it does: not for the rest of a connection that is closed.
+    pub has_counts: bool,
 }
 
 /// Reads the TCP sockets of a network namespace.
@@ -130,26 +141,30 @@ pub enum Reading {
 }
 
 impl TcpSockets {
-    /// Opens those of the network namespace of a process.
+    /// Opens those of the network namespace of a process. `others` is the number of those that are open.
     ///
     /// # Errors
     /// The namespace may not be entered, or the kernel does not list sockets.
-    pub fn of(pid: Pid) -> io::Result<Self> {
+    pub fn of(pid: Pid, others: usize) -> io::Result<Self> {
+        let room = match others {
+            0..FEW => ENDED_BYTES,
+            _ => FEW_ENDED_BYTES,
+        };
         if namespace(pid)? == namespace_of("self")? {
-            return Self::of_thread();
+            return Self::of_thread(room);
         }
         let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
         // Only that thread enters it.
         let opened = std::thread::Builder::new().spawn(move || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Self::of_thread()
+            Self::of_thread(room)
         })?;
         let opened = opened.join();
         opened.unwrap_or_else(|_| Err(io::Error::other("the thread that opens it failed")))
     }
 
     /// Opens those of the network namespace of this thread.
-    fn of_thread() -> io::Result<Self> {
+    fn of_thread(room: usize) -> io::Result<Self> {
         let open = |groups| -> io::Result<OwnedFd> {
             let (netlink, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
             let socket =
@@ -161,8 +176,8 @@ impl TcpSockets {
         sockopt::set_socket_timeout(&requests, Timeout::Recv, Some(MAX_WAIT))?;
         let ended = open(ENDED_GROUPS)?;
         // Without the right to, it has as much as the system permits.
-        let forced = sockopt::set_socket_recv_buffer_size_force(&ended, ENDED_BYTES);
-        forced.or_else(|_| sockopt::set_socket_recv_buffer_size(&ended, ENDED_BYTES))?;
+        let forced = sockopt::set_socket_recv_buffer_size_force(&ended, room);
+        forced.or_else(|_| sockopt::set_socket_recv_buffer_size(&ended, room))?;
         Ok(Self {
             requests,
             ended,
@@ -176,24 +191,32 @@ impl TcpSockets {
         self.ended.as_fd()
     }
 
-    /// Passes all sockets that are connected, connecting, or listening to `each`.
+    /// Passes all sockets that are connected, connecting, or listening to `each`, until it breaks.
     ///
     /// # Errors
     /// The kernel does not list sockets.
-    pub fn list(&mut self, mut each: impl FnMut(TcpSocket)) -> io::Result<Reading> {
+    pub fn list(
+        &mut self,
+        mut each: impl FnMut(TcpSocket) -> ControlFlow<()>,
+    ) -> io::Result<Reading> {
         let mut count = 0;
+        let mut is_enough = false;
         for family in [AF_INET, AF_INET6] {
             rustix::net::send(&self.requests, &request(family), SendFlags::empty())?;
             loop {
                 let message = receive(&self.requests, &mut self.buffer, RecvFlags::empty())?;
                 let is_last = for_each_tcp_socket(message, |socket| {
                     count += 1;
-                    if count <= MAX_SOCKETS {
-                        each(socket);
+                    // Nothing is known of one whose process has closed it.
+                    if count <= MAX_SOCKETS && !is_enough && socket.has_counts {
+                        is_enough = each(socket).is_break();
                     }
                 })?;
                 if is_last {
                     break;
+                }
+                if is_enough {
+                    return Ok(Reading::Incomplete);
                 }
                 if count > MAX_SOCKETS {
                     self.forget_answer();
@@ -222,7 +245,7 @@ impl TcpSockets {
     /// The messages cannot be read.
     pub fn ended(&mut self, mut each: impl FnMut(TcpSocket)) -> io::Result<Reading> {
         let mut reading = Reading::Complete;
-        loop {
+        for _ in 0..MAX_MESSAGES {
             match receive(&self.ended, &mut self.buffer, RecvFlags::DONTWAIT) {
                 Ok(message) => {
                     for_each_tcp_socket(message, &mut each)?;
@@ -234,6 +257,7 @@ impl TcpSockets {
                 },
             }
         }
+        Ok(reading)
     }
 }
 
@@ -256,7 +280,7 @@ fn namespace_of(process: &str) -> io::Result<u64> {
 
 /// Receives a message of the kernel.
 fn receive<'a>(socket: &OwnedFd, buffer: &'a mut [u8], flags: RecvFlags) -> io::Result<&'a [u8]> {
-    loop {
+    for _ in 0..MAX_MESSAGES {
         let (_, length, sender) = rustix::net::recvfrom(socket, &mut buffer[..], flags)?;
         let sender = sender.map(SocketAddrNetlink::try_from);
         // Another process may have sent it.
@@ -264,6 +288,7 @@ fn receive<'a>(socket: &OwnedFd, buffer: &'a mut [u8], flags: RecvFlags) -> io::
             return Ok(&buffer[..length.min(buffer.len())]);
         }
     }
+    Err(io::Error::other("another process sends messages"))
 }
 
 /// Returns a request for the sockets of a family: `nlmsghdr` and `inet_diag_req_v2`.
@@ -342,6 +367,7 @@ fn socket(message: &[u8]) -> Option<TcpSocket> {
         unread,
         dropped: 0,
         counts: TcpCounts::default(),
+        has_counts: false,
     };
     while !fields.0.is_empty() {
         let (length, kind) = (fields.u16()?, fields.u16()?);
@@ -349,7 +375,10 @@ fn socket(message: &[u8]) -> Option<TcpSocket> {
         let padding = usize::from(length).next_multiple_of(4) - usize::from(length);
         let _ = fields.take(padding.min(fields.0.len()))?;
         match kind {
-            INET_DIAG_INFO => socket.counts = counts(value),
+            INET_DIAG_INFO => {
+                socket.counts = counts(value);
+                socket.has_counts = true;
+            }
             INET_DIAG_SKMEMINFO => {
                 let drops = value.get(DROPS_AT..).and_then(|rest| Bytes(rest).u32());
                 socket.dropped = drops.unwrap_or_default();
@@ -365,11 +394,14 @@ fn counts(info: &[u8]) -> TcpCounts {
     let u32 = |at: usize| info.get(at..).and_then(|rest| Bytes(rest).u32());
     let u64 = |at: usize| info.get(at..).and_then(|rest| Bytes(rest).u64());
     let acknowledged = u64(120).unwrap_or_default();
+    // Sent twice again, and in flight.
+    let is_unacknowledged = info.get(4).is_some_and(|backoff| *backoff >= 2) && u32(24) > Some(0);
     // Linux 4.19.
     let sent = u64(200).map(|sent| sent.saturating_sub(u64(208).unwrap_or_default()));
     TcpCounts {
         round_trip_us: u32(68).unwrap_or_default(),
         is_answered: acknowledged > 0,
+        silent_ms: u32(56).filter(|_| is_unacknowledged),
         segments: u32(156).unwrap_or_default(),
         resent: u32(100).unwrap_or_default(),
         sent: sent.unwrap_or(acknowledged),
@@ -388,7 +420,7 @@ mod tests {
     const BYTES: usize = 300_000;
 
     fn own() -> TcpSockets {
-        TcpSockets::of(Pid(std::process::id() as i32)).unwrap()
+        TcpSockets::of(Pid(std::process::id() as i32), 0).unwrap()
     }
 
     /// A connection whose client has sent some bytes, and the server 5.
@@ -415,7 +447,11 @@ mod tests {
             let _other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let inode = |socket: &dyn AsFd| rustix::fs::fstat(socket).unwrap().st_ino;
             let mut all = Vec::new();
-            let reading = sockets.list(|socket| all.push(socket)).unwrap();
+            let reading = sockets.list(|socket| {
+                all.push(socket);
+                ControlFlow::Continue(())
+            });
+            let reading = reading.unwrap();
             assert_eq!(reading, Reading::Complete);
             let find = |inode: u64| *all.iter().find(|socket| socket.inode == inode).unwrap();
             let [own, peer] = [&client, &server].map(|stream| find(inode(stream)));

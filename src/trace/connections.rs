@@ -9,7 +9,7 @@ pub(crate) const MAX_CONNECTION_ROWS: usize = 200;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Connections {
-    /// The rows, those with most bytes first: at most 200.
+    /// The rows, those with failures first, then those with most bytes: at most 200.
     pub rows: Vec<ConnectionRow>,
     /// Connections in no row, because there were too many.
     pub unlisted: u64,
@@ -46,6 +46,12 @@ pub struct ConnectionRow {
     pub connecting: u64,
     /// Age of the oldest of these, in milliseconds; more if it is older than the capture.
     pub oldest_ms: f64,
+    /// Number of connections that were reset by the peer, or timed out.
+    pub aborted: u64,
+    /// Number of connections at the end of the capture with data that was sent again and again and not acknowledged.
+    pub silent: u64,
+    /// Longest time since the last acknowledgement of these, in milliseconds.
+    pub silent_ms: f64,
     /// Number of connections that were dropped because the process had not accepted others.
     pub dropped: u64,
     /// Bytes that were sent, each once.

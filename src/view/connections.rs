@@ -27,7 +27,13 @@ pub(super) fn table(summary: &Summary) -> Table {
     let rows = connections
         .into_iter()
         .flat_map(|connections| &connections.rows);
+    let followed = connections_followed(summary);
     let rows = rows.map(|row| {
+        // Without the tracepoint, nothing is known of attempts that fail at once.
+        let attempt = |count: u64| match followed {
+            true => count.into(),
+            false => Cell::None,
+        };
         let connect = |ms: f64| match row.connects {
             0 => Cell::None,
             _ => Cell::Number(ms),
@@ -38,12 +44,14 @@ pub(super) fn table(summary: &Summary) -> Table {
             role(row).into(),
             address(row).into(),
             row.connections.into(),
-            row.failed.into(),
+            attempt(row.failed),
             match row.failed {
                 0 => Cell::None,
                 _ => Cell::Number(row.failed_after_ms),
             },
             row.connecting.into(),
+            row.aborted.into(),
+            row.silent.into(),
             row.dropped.into(),
             row.unaccepted.into(),
             Cell::Number(row.sent_bytes as f64 / 1e6),
@@ -66,6 +74,8 @@ pub(super) fn table(summary: &Summary) -> Table {
         "failed",
         "failed_after_ms",
         "connecting",
+        "aborted",
+        "silent",
         "dropped",
         "unaccepted",
         "sent_mb",
@@ -81,8 +91,13 @@ pub(super) fn table(summary: &Summary) -> Table {
     Table::new("connections", columns, rows)
 }
 
+fn connections_followed(summary: &Summary) -> bool {
+    let connections = summary.info.connections.as_ref();
+    connections.is_some_and(|connections| connections.has_attempts)
+}
+
 fn program<'a>(summary: &'a Summary, row: &'a ConnectionRow) -> &'a str {
-    summary.program(row.pid).unwrap_or(&row.process)
+    summary.program_named(row.pid, &row.process)
 }
 
 fn role(row: &ConnectionRow) -> &'static str {
@@ -130,7 +145,13 @@ pub(super) fn omitted(summary: &Summary) -> Option<String> {
         ));
     }
     if lacks.is_empty() && connections.rows.is_empty() {
-        return Some("no process of the target had a TCP connection".to_owned());
+        lacks.push("no process of the target had a TCP connection".to_owned());
+    }
+    if !connections.has_attempts {
+        lacks.push(
+            "attempts to connect were not followed: failed ones and short connections are missing"
+                .to_owned(),
+        );
     }
     (!lacks.is_empty()).then(|| lacks.join("; "))
 }
@@ -139,7 +160,8 @@ pub(super) fn omitted(summary: &Summary) -> Option<String> {
 pub(super) fn in_short(summary: &Summary) -> Option<String> {
     let connections = summary.info.connections.as_ref()?;
     let rows = connections.rows.iter();
-    let rows = rows.filter(|row| row.connections + row.failed + row.connecting > 0);
+    let rows =
+        rows.filter(|row| [row.connections, row.failed, row.connecting, row.dropped] != [0; 4]);
     let texts: Vec<String> = rows
         .take(MAX_SHORT)
         .map(|row| described(summary, row))
@@ -149,17 +171,22 @@ pub(super) fn in_short(summary: &Summary) -> Option<String> {
 
 fn described(summary: &Summary, row: &ConnectionRow) -> String {
     let mut text = format!(
-        "{} {} {} {}, {:.1} MB sent, {:.1} MB received",
+        "{} {} {} {}",
         terminal(program(summary, row)),
         row.connections,
         if row.is_inbound { "at" } else { "to" },
         terminal(address(row)),
-        row.sent_bytes as f64 / 1e6,
-        row.received_bytes as f64 / 1e6,
     );
+    for (bytes, what) in [(row.sent_bytes, "sent"), (row.received_bytes, "received")] {
+        if row.connections > 0 {
+            text += &format!(", {} {what}", size(bytes));
+        }
+    }
     for (number, what) in [
         (row.failed, "failed"),
         (row.connecting, "without an answer"),
+        (row.aborted, "reset or timed out"),
+        (row.silent, "without an acknowledgement"),
         (row.dropped, "dropped"),
     ] {
         if number > 0 {
@@ -167,6 +194,13 @@ fn described(summary: &Summary, row: &ConnectionRow) -> String {
         }
     }
     text
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..100_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
 }
 
 #[cfg(test)]
@@ -199,7 +233,7 @@ mod tests {
             ..Connections::default()
         };
         let line = in_short(&summary(connections)).unwrap();
-        let one = "we\\u{1b}b 3 to 10.0.0.9:5432, 1.5 MB sent, 0.0 MB received, 2 failed";
+        let one = "we\\u{1b}b 3 to 10.0.0.9:5432, 1.5 MB sent, 0.0 kB received, 2 failed";
         assert_eq!(line, format!("connections: {one}; {one}"));
         assert_eq!(in_short(&summary(Connections::default())), None);
     }
@@ -210,6 +244,7 @@ mod tests {
             unlisted: 1,
             unowned: 2,
             lost_records: 3,
+            has_attempts: true,
             ..Connections::default()
         };
         let text = omitted(&summary(connections)).unwrap();

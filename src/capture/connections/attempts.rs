@@ -3,10 +3,10 @@
 use std::ffi::CStr;
 use std::net::{IpAddr, SocketAddr};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::capture::tracepoint::{TracepointError, TracepointFormat};
-use crate::machine::{TcpState, Tracefs};
+use crate::machine::{self, TcpSocket, TcpState, Tracefs};
 use crate::perf::SampleRecord;
 use crate::perf_data::TracepointField;
 use crate::trace::{Nanos, Pid};
@@ -14,11 +14,13 @@ use crate::trace::{Nanos, Pid};
 const CHANGE: &str = "sock/inet_sock_set_state";
 /// The changes that are of use: [`Attempts::change`].
 pub(super) const CONDITION: &CStr =
-    c"newstate == 2 || oldstate == 2 || newstate == 4 || newstate == 9";
+    c"newstate == 2 || oldstate == 2 || newstate == 4 || newstate == 9 || newstate == 10 || \
+    (newstate == 7 && (oldstate == 1 || oldstate == 4 || oldstate == 8))";
 const IPPROTO_TCP: u64 = 6;
 const AF_INET: u64 = 2;
 const AF_INET6: u64 = 10;
-/// Maximum number of attempts at a time, and of connections whose process is known.
+/// Maximum number of attempts at a time, of connections whose process is known, and of processes whose network
+/// namespace is known.
 const MAX_ATTEMPTS: usize = 1 << 16;
 
 /// Tracepoint of the changes of TCP sockets.
@@ -112,12 +114,22 @@ pub(super) struct Origin {
     pub(super) is_outbound: Option<bool>,
 }
 
+/// Network namespace and addresses of both ends of a connection.
+type Ends = (u64, SocketAddr, SocketAddr);
+
 /// Attempts of the target.
 #[derive(Default)]
 pub(super) struct Attempts {
     open: FxHashMap<u64, Attempt>,
-    /// The processes of connections, by the addresses of both ends.
-    origins: FxHashMap<(SocketAddr, SocketAddr), (Pid, bool)>,
+    /// The processes of connections, and whether they connected them.
+    origins: FxHashMap<Ends, (Pid, bool)>,
+    /// Ports on which processes began to listen.
+    listening: FxHashSet<(u64, u16)>,
+    /// Connections that were reset, or timed out. Their namespace is not known.
+    aborted: FxHashSet<(SocketAddr, SocketAddr)>,
+    namespaces: FxHashMap<Pid, u64>,
+    /// Number of attempts that were too many.
+    omitted: u64,
 }
 
 impl Attempts {
@@ -146,11 +158,19 @@ impl Attempts {
         mut is_of_target: impl FnMut(Pid) -> bool,
         mut each: impl FnMut(Pid, SocketAddr, Outcome, u64),
     ) {
-        let ends = (change.local, change.remote);
         match (change.old, change.new) {
+            (_, TcpState::LISTEN) => {
+                let has_room = self.listening.len() < MAX_ATTEMPTS;
+                if has_room && is_of_target(pid) {
+                    let port = (self.namespace(pid), change.local.port());
+                    self.listening.insert(port);
+                }
+            }
             (_, TcpState::SYN_SENT) => {
                 let has_room = self.open.len() < MAX_ATTEMPTS;
-                if has_room && is_of_target(pid) {
+                let is_of_target = is_of_target(pid);
+                self.omitted += u64::from(is_of_target && !has_room);
+                if is_of_target && has_room {
                     let remote = change.remote;
                     let attempt = Attempt { time, pid, remote };
                     self.open.insert(change.socket, attempt);
@@ -168,21 +188,43 @@ impl Attempts {
                 let ns = time.0.saturating_sub(attempt.time.0);
                 each(attempt.pid, attempt.remote, outcome, ns);
                 if outcome == Outcome::Connected {
+                    let ends = self.ends(attempt.pid, change);
                     self.put_origin(ends, attempt.pid, true);
                 }
             }
             // These two happen in the process that closes it.
-            (_, TcpState::FIN_WAIT1 | TcpState::LAST_ACK) => {
-                let is_known = self.origins.contains_key(&ends);
-                if !is_known && is_of_target(pid) {
+            (_, TcpState::FIN_WAIT1 | TcpState::LAST_ACK) if is_of_target(pid) => {
+                let ends = self.ends(pid, change);
+                if !self.origins.contains_key(&ends) {
                     self.put_origin(ends, pid, false);
                 }
+            }
+            (_, TcpState::CLOSE) if self.aborted.len() < MAX_ATTEMPTS => {
+                self.aborted.insert((change.local, change.remote));
             }
             _ => {}
         }
     }
 
-    fn put_origin(&mut self, ends: (SocketAddr, SocketAddr), pid: Pid, is_outbound: bool) {
+    fn ends(&mut self, pid: Pid, change: &Change) -> Ends {
+        (self.namespace(pid), change.local, change.remote)
+    }
+
+    /// Returns the network namespace of a process, or 0.
+    fn namespace(&mut self, pid: Pid) -> u64 {
+        if self.namespaces.len() >= MAX_ATTEMPTS {
+            self.namespaces.clear();
+        }
+        let known = self.namespaces.entry(pid);
+        *known.or_insert_with(|| machine::network_namespace(pid).unwrap_or(0))
+    }
+
+    /// Forgets which processes have which namespace: they may change it, and ids are used again.
+    pub(super) fn forget_namespaces(&mut self) {
+        self.namespaces.clear();
+    }
+
+    fn put_origin(&mut self, ends: Ends, pid: Pid, is_outbound: bool) {
         if self.origins.len() >= MAX_ATTEMPTS {
             self.origins.clear();
         }
@@ -190,18 +232,34 @@ impl Attempts {
     }
 
     /// Returns what is known of a connection that was opened during the capture.
-    pub(super) fn origin(&self, ends: (SocketAddr, SocketAddr)) -> Origin {
-        let known = self.origins.get(&ends);
+    pub(super) fn origin(&self, namespace: u64, socket: &TcpSocket) -> Origin {
+        let ends = |namespace| (namespace, socket.local, socket.remote);
+        let known = self.origins.get(&ends(namespace));
+        // That of a process that had ended is not known.
+        let known = known.or_else(|| self.origins.get(&ends(0)));
+        let listens = || self.listening.contains(&(namespace, socket.local.port()));
         Origin {
             pid: known.map(|(pid, _)| *pid),
-            // Another one would have been seen to connect.
-            is_outbound: Some(known.is_some_and(|(_, is_outbound)| *is_outbound)),
+            is_outbound: match known {
+                Some((_, true)) => Some(true),
+                _ => listens().then_some(false),
+            },
         }
     }
 
-    /// Forgets the process of a connection that has ended: the same addresses may be those of another.
-    pub(super) fn forget(&mut self, ends: (SocketAddr, SocketAddr)) {
-        self.origins.remove(&ends);
+    /// Forgets a connection that has ended: the same addresses may be those of another. Returns whether it was reset, or
+    /// timed out.
+    pub(super) fn end(&mut self, namespace: u64, socket: &TcpSocket) -> bool {
+        let (local, remote) = (socket.local, socket.remote);
+        for namespace in [namespace, 0] {
+            self.origins.remove(&(namespace, local, remote));
+        }
+        self.aborted.remove(&(local, remote))
+    }
+
+    /// Returns the number of attempts that are not followed, because there were too many.
+    pub(super) fn omitted(&self) -> u64 {
+        self.omitted
     }
 
     /// Records were lost: the ends of attempts may be among them.
@@ -219,6 +277,9 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::TcpCounts;
+
+    const REMOTE: &str = "10.0.0.9:5432";
 
     fn change(socket: u64, old: TcpState, new: TcpState, local: &str) -> Change {
         Change {
@@ -226,15 +287,32 @@ mod tests {
             old,
             new,
             local: local.parse().unwrap(),
-            remote: "10.0.0.9:5432".parse().unwrap(),
+            remote: REMOTE.parse().unwrap(),
+        }
+    }
+
+    fn socket(local: &str) -> TcpSocket {
+        TcpSocket {
+            cookie: 1,
+            local: local.parse().unwrap(),
+            remote: REMOTE.parse().unwrap(),
+            state: TcpState::CLOSE,
+            inode: 0,
+            unread: 0,
+            dropped: 0,
+            counts: TcpCounts::default(),
+            has_counts: true,
         }
     }
 
     #[test]
     fn an_attempt_ends_with_its_socket_and_names_the_process() {
         let mut attempts = Attempts::default();
+        // The process 5 has a network namespace, 6 has none any more.
+        attempts.namespaces.extend([(Pid(5), 50), (Pid(6), 0)]);
         let mut ended = Vec::new();
         let (closed, sent) = (TcpState::CLOSE, TcpState::SYN_SENT);
+        let (connected, closing) = (TcpState::ESTABLISHED, TcpState::FIN_WAIT1);
         let any = "10.0.0.1:0";
         for (time, pid, change) in [
             (10, 5, change(1, closed, sent, any)),
@@ -242,24 +320,24 @@ mod tests {
             // Another process is not of the target.
             (25, 7, change(3, closed, sent, any)),
             // The answer comes while another process runs.
-            (30, 0, change(1, sent, TcpState::ESTABLISHED, "10.0.0.1:99")),
+            (30, 0, change(1, sent, connected, "10.0.0.1:99")),
             (60, 7, change(2, sent, closed, any)),
             (70, 7, change(3, sent, closed, any)),
             // Simultaneous, and without an end.
             (80, 5, change(4, closed, sent, any)),
             (90, 0, change(4, sent, TcpState::SYN_RECV, any)),
-            // An accepted one.
-            (
-                95,
-                5,
-                change(8, TcpState::ESTABLISHED, TcpState::FIN_WAIT1, "10.0.0.1:80"),
-            ),
+            // Accepted ones, of which only one has a listener that is known.
+            (92, 5, change(9, closed, TcpState::LISTEN, "0.0.0.0:80")),
+            (95, 5, change(8, connected, closing, "10.0.0.1:80")),
+            (96, 6, change(8, connected, closing, "10.0.0.1:81")),
+            (97, 7, change(9, connected, closed, "10.0.0.1:99")),
         ] {
+            let is_of_target = |pid: Pid| pid.0 < 7;
             attempts.change(
                 &change,
                 Nanos(time),
                 Pid(pid),
-                |pid| pid.0 < 7,
+                is_of_target,
                 |pid, _, outcome, ns| {
                     ended.push((pid.0, outcome, ns));
                 },
@@ -269,14 +347,18 @@ mod tests {
             ended,
             [(5, Outcome::Connected, 20), (6, Outcome::Failed, 40)]
         );
-        let ends = |local: &str| (local.parse().unwrap(), "10.0.0.9:5432".parse().unwrap());
-        let origin = |local| {
-            let origin = attempts.origin(ends(local));
+        let origin = |namespace, local| {
+            let origin = attempts.origin(namespace, &socket(local));
             (origin.pid.map(|pid| pid.0), origin.is_outbound)
         };
-        assert_eq!(origin("10.0.0.1:99"), (Some(5), Some(true)));
-        assert_eq!(origin("10.0.0.1:80"), (Some(5), Some(false)));
-        assert_eq!(origin("10.0.0.1:81"), (None, Some(false)));
+        assert_eq!(origin(50, "10.0.0.1:99"), (Some(5), Some(true)));
+        assert_eq!(origin(51, "10.0.0.1:99"), (None, None));
+        assert_eq!(origin(50, "10.0.0.1:80"), (Some(5), Some(false)));
+        assert_eq!(origin(50, "10.0.0.1:81"), (Some(6), None));
+        assert_eq!(origin(50, "10.0.0.1:82"), (None, None));
         assert_eq!(attempts.unanswered().count(), 1);
+        assert!(attempts.end(50, &socket("10.0.0.1:99")));
+        assert!(!attempts.end(50, &socket("10.0.0.1:99")));
+        assert_eq!(attempts.origin(50, &socket("10.0.0.1:99")).pid, None);
     }
 }

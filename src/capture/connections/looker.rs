@@ -1,27 +1,36 @@
 //! The thread that looks at the sockets of the target.
 
+use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::lacks::Lacks;
 use crate::machine::{self, Reading, TcpSocket, TcpSockets, TcpState};
 use crate::perf;
 use crate::trace::{Nanos, Pid};
 
-/// Minimum time between two looks.
+/// Minimum time between two looks, and between two searches for network namespaces of new processes.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Time between two searches for network namespaces of new processes.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
-/// What a look may take, as a part of the time between two.
+/// What a look may take, as a part of the time between two, and the longest time between two.
 const MAX_SHARE: u32 = 100;
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest time after which sockets that ended are read, and the end of the capture is noticed.
 const TICK: Duration = Duration::from_millis(50);
 /// Minimum time between two readings of them.
 const PAUSE: Duration = Duration::from_millis(10);
+/// The kernel reports the end of a socket from a work queue: time without such a report after which there are no more
+/// at the end of the capture, and longest time for them.
+const QUIET: Duration = Duration::from_millis(20);
+const MAX_LATE: Duration = Duration::from_millis(200);
+/// Longest time of a search for the processes of sockets.
+const MAX_SEARCH: Duration = Duration::from_millis(500);
 /// Maximum number of network namespaces.
 const MAX_NAMESPACES: usize = 64;
 
@@ -56,7 +65,11 @@ pub(super) struct OpenSockets {
 pub(super) struct Orders {
     /// The processes of the target; `None` if these are all processes.
     pub(super) pids: Mutex<Option<Vec<Pid>>>,
+    /// The capture is over: there is a last look.
     pub(super) is_over: AtomicBool,
+    /// Nobody waits for more.
+    pub(super) is_aborted: AtomicBool,
+    lacks: Mutex<Lacks>,
 }
 
 impl Orders {
@@ -67,6 +80,21 @@ impl Orders {
             None => machine::pids().unwrap_or_default(),
         }
     }
+
+    fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Acquire)
+    }
+
+    /// Changes what is known to be missing.
+    pub(super) fn lack(&self, change: impl FnOnce(&mut Lacks)) {
+        change(&mut self.lacks.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Returns what is missing.
+    pub(super) fn lacks(&self) -> Lacks {
+        let lacks = self.lacks.lock();
+        lacks.unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 pub(super) struct Looker {
@@ -76,9 +104,8 @@ pub(super) struct Looker {
     /// The processes of sockets, by the inode of these.
     owners: FxHashMap<u64, Pid>,
     next_search: Instant,
+    /// Whether the capture has not started.
     is_first: bool,
-    /// Error of a namespace that could not be read.
-    pub(super) error: Option<std::io::Error>,
 }
 
 impl Looker {
@@ -90,63 +117,78 @@ impl Looker {
             owners: FxHashMap::default(),
             next_search: Instant::now(),
             is_first: true,
-            error: None,
         }
+    }
+
+    /// Counts what was before the capture. Returns whether there is a network namespace that can be read.
+    pub(super) fn start(&mut self) -> bool {
+        self.find_namespaces(&self.orders.pids());
+        self.list();
+        self.is_first = false;
+        !self.namespaces.is_empty()
     }
 
     /// Looks until the capture is over, and then a last time.
     pub(super) fn run(mut self) {
-        let mut next = Instant::now() + INTERVAL;
+        // Messages about sockets that ended are dropped if they are not read in time.
+        machine::raise_thread_priority();
+        // The processes of sockets that were open before.
+        let mut next = Instant::now();
         let mut next_namespaces = Instant::now();
-        loop {
+        while !self.orders.is_aborted() {
             let is_over = self.orders.is_over.load(Ordering::Acquire);
             self.read_ended();
             if is_over {
                 self.next_search = Instant::now();
             }
+            if is_over || Instant::now() >= next_namespaces {
+                let started = Instant::now();
+                self.find_namespaces(&self.orders.pids());
+                next_namespaces = after(started, SEARCH_INTERVAL);
+            }
             if is_over || Instant::now() >= next {
                 let started = Instant::now();
-                self.look();
-                next = Instant::now() + INTERVAL.max(started.elapsed() * MAX_SHARE);
+                self.list();
+                next = after(started, INTERVAL);
             }
             if is_over {
+                self.read_late();
                 return;
-            }
-            if Instant::now() >= next_namespaces {
-                let started = Instant::now();
-                let pids = self.orders.pids();
-                self.open_namespaces(&pids);
-                let took = started.elapsed();
-                next_namespaces = Instant::now() + SEARCH_INTERVAL.max(took * MAX_SHARE);
             }
             self.wait();
         }
     }
 
-    /// Looks at all sockets of the namespaces of the target. Returns whether there are any namespaces.
-    pub(super) fn look(&mut self) -> bool {
-        let pids = self.orders.pids();
-        match &pids[..] {
-            // A command will start in that of perfcollect.
-            [] => self.open_namespaces(&[Pid(std::process::id() as i32)]),
-            pids => self.open_namespaces(pids),
-        }
-        let is_first = std::mem::take(&mut self.is_first);
+    /// Lists the sockets of all namespaces.
+    fn list(&mut self) {
+        let is_first = self.is_first;
+        let Self {
+            orders, namespaces, ..
+        } = self;
         let mut open = Vec::new();
-        self.namespaces.retain(|namespace, sockets| {
+        namespaces.retain(|namespace, sockets| {
             let mut list = Vec::new();
-            let reading = sockets.list(|socket| list.push((socket, None)));
-            let reading = reading.map_err(|error| self.error = Some(error));
+            let reading = sockets.list(|socket| {
+                list.push((socket, None));
+                match orders.is_aborted() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            });
+            let reading = reading.map_err(|error| orders.lack(|lacks| lacks.fail(&error)));
             if let Ok(reading) = reading {
-                open.push((*namespace, list, reading == Reading::Incomplete));
+                let is_partial = reading == Reading::Incomplete;
+                orders.lack(|lacks| lacks.has_partial |= is_partial);
+                open.push((*namespace, list, is_partial));
             }
             reading.is_ok()
         });
-        let has_unknown = open.iter().flat_map(|(_, sockets, _)| sockets);
-        let has_unknown = has_unknown
-            .filter(|(socket, _)| socket.inode != 0)
-            .any(|(socket, _)| !self.owners.contains_key(&socket.inode));
-        if has_unknown && Instant::now() >= self.next_search {
+        let sockets = open.iter().flat_map(|(_, sockets, _)| sockets);
+        let mut inodes = sockets.map(|(socket, _)| socket.inode);
+        let has_unknown = inodes.any(|inode| inode != 0 && !self.owners.contains_key(&inode));
+        // It may take long, and the capture waits for the first look.
+        if has_unknown && !is_first && Instant::now() >= self.next_search {
+            let pids = self.orders.pids();
             self.find_owners(&pids);
         }
         for (namespace, mut sockets, is_partial) in open {
@@ -160,7 +202,6 @@ impl Looker {
             };
             self.send(namespace, Found::Open(open));
         }
-        !self.namespaces.is_empty()
     }
 
     fn send(&self, namespace: u64, found: Found) {
@@ -173,49 +214,98 @@ impl Looker {
         });
     }
 
-    fn open_namespaces(&mut self, pids: &[Pid]) {
-        for &pid in pids {
-            let Ok(namespace) = machine::network_namespace(pid) else {
-                continue;
+    /// Opens the network namespaces of processes, and closes those that have none: an open one keeps its interfaces.
+    fn find_namespaces(&mut self, pids: &[Pid]) {
+        let mut used = FxHashSet::default();
+        // A command starts in that of perfcollect, which may be the only one that can be read.
+        let own = Pid(std::process::id() as i32);
+        for &pid in pids.iter().chain([&own]) {
+            let namespace = match machine::network_namespace(pid) {
+                Ok(namespace) => namespace,
+                Err(error) => {
+                    let has_ended = machine::has_ended(&error);
+                    self.orders.lack(|lacks| lacks.unreadable |= !has_ended);
+                    continue;
+                }
             };
-            if self.namespaces.len() >= MAX_NAMESPACES || self.namespaces.contains_key(&namespace) {
+            if !used.insert(namespace) || self.namespaces.contains_key(&namespace) {
                 continue;
             }
-            match TcpSockets::of(pid) {
+            if self.namespaces.len() >= MAX_NAMESPACES {
+                self.orders.lack(|lacks| lacks.has_more_namespaces = true);
+                continue;
+            }
+            match TcpSockets::of(pid, self.namespaces.len()) {
                 Ok(sockets) => {
                     self.namespaces.insert(namespace, sockets);
                 }
-                Err(error) => self.error = Some(error),
+                Err(error) => self.orders.lack(|lacks| lacks.fail(&error)),
             }
+        }
+        let unused = self.namespaces.keys();
+        let unused: Vec<u64> = unused
+            .filter(|namespace| !used.contains(namespace))
+            .copied()
+            .collect();
+        if !unused.is_empty() {
+            self.read_ended();
+            self.namespaces
+                .retain(|namespace, _| used.contains(namespace));
         }
     }
 
     /// Searches the processes of all sockets.
     fn find_owners(&mut self, pids: &[Pid]) {
         let started = Instant::now();
-        self.owners.clear();
+        let mut owners = FxHashMap::default();
+        let mut is_complete = true;
         for &pid in pids {
             for inode in machine::socket_inodes(pid) {
-                self.owners.entry(inode).or_insert(pid);
+                owners.entry(inode).or_insert(pid);
+                if started.elapsed() > MAX_SEARCH || self.orders.is_aborted() {
+                    is_complete = false;
+                    break;
+                }
             }
         }
-        self.next_search = Instant::now() + started.elapsed() * MAX_SHARE;
+        match is_complete {
+            true => self.owners = owners,
+            false => {
+                self.orders.lack(|lacks| lacks.has_many_descriptors = true);
+                self.owners.extend(owners);
+            }
+        }
+        self.next_search = after(started, Duration::ZERO);
     }
 
-    fn read_ended(&mut self) {
+    /// Reads the sockets that have ended. Returns whether there are any.
+    fn read_ended(&mut self) -> bool {
         let mut ended = Vec::new();
         for (namespace, sockets) in &mut self.namespaces {
             let mut list = Vec::new();
-            // Those whose end is not read are found to be absent by the next looks.
-            let _ = sockets.ended(|socket| list.push(socket));
+            let reading = sockets.ended(|socket| list.push(socket));
+            let is_lost = !matches!(reading, Ok(Reading::Complete));
+            self.orders.lack(|lacks| lacks.has_lost_ends |= is_lost);
             ended.push((*namespace, list));
         }
-        for (namespace, list) in ended {
-            let is_connection =
-                |socket: &TcpSocket| socket.state != TcpState::LISTEN && socket.remote.port() != 0;
-            let list: Vec<TcpSocket> = list.into_iter().filter(is_connection).collect();
+        let mut has_some = false;
+        for (namespace, mut list) in ended {
+            list.retain(|socket| socket.state != TcpState::LISTEN && socket.remote.port() != 0);
             if !list.is_empty() {
+                has_some = true;
                 self.send(namespace, Found::Ended(list));
+            }
+        }
+        has_some
+    }
+
+    /// Reads those that ended before the capture did, and are reported later.
+    fn read_late(&mut self) {
+        let end = Instant::now() + MAX_LATE;
+        while Instant::now() < end && !self.orders.is_aborted() {
+            std::thread::sleep(QUIET);
+            if !self.read_ended() {
+                return;
             }
         }
     }
@@ -234,5 +324,21 @@ impl Looker {
             tv_nsec: TICK.subsec_nanos().into(),
         };
         let _ = rustix::event::poll(&mut polls, Some(&timeout));
+    }
+}
+
+/// Returns when to do again what has started at a time and is done now.
+fn after(started: Instant, interval: Duration) -> Instant {
+    let pause = (started.elapsed() * MAX_SHARE).clamp(interval, MAX_INTERVAL);
+    Instant::now() + pause
+}
+
+/// Returns why the sockets of a process cannot be listed.
+pub(super) fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            format!("a process is in another network namespace, which may not be entered ({error})")
+        }
+        _ => error.to_string(),
     }
 }

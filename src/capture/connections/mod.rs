@@ -5,23 +5,25 @@
 //! connect take and which fail, and to which process a connection belongs that ends before the next look.
 
 mod attempts;
+mod lacks;
 mod looker;
 mod table;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
 use super::tracepoint::TracepointError;
-use crate::machine::{self, TcpSocket};
+use crate::machine;
 use crate::perf::{Record, Tracepoints};
 use crate::trace::{Connections, Nanos, Notice, NoticeKind, Pid};
-use attempts::{Attempts, Origin, StateChanges};
+use attempts::{Attempts, StateChanges};
 use looker::{Found, Look, Looker, Orders};
 use table::ConnectionTable;
 
@@ -31,12 +33,12 @@ const MAX_END: Duration = Duration::from_secs(3);
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of processes with a name.
 const MAX_NAMES: usize = 1 << 14;
-const RIGHTS: &str = "run as root with CAP_SYS_ADMIN and CAP_SYS_PTRACE";
 
 /// The connections of a capture.
 pub(super) struct ConnectionCapture {
     orders: Arc<Orders>,
     looks: Receiver<Look>,
+    thread: Option<JoinHandle<()>>,
     /// Looks until a time that the records have not reached.
     waiting: VecDeque<Look>,
     tracepoint: Option<(StateChanges, Tracepoints)>,
@@ -45,7 +47,6 @@ pub(super) struct ConnectionCapture {
     /// Names of the processes of the target. Untrusted.
     names: FxHashMap<Pid, String>,
     is_whole: bool,
-    is_partial: bool,
     notices: Vec<Notice>,
     lost: u64,
     next_pids: Instant,
@@ -56,72 +57,47 @@ fn notice(what: String, remedy: &str) -> Notice {
 }
 
 impl ConnectionCapture {
-    /// Starts to follow the connections of processes, or of all if there are none.
+    /// Starts to follow the connections of processes, or of all if these are the target, and attempts to connect on
+    /// CPUs.
     ///
     /// # Errors
     /// The kernel does not list sockets, or has no thread left.
-    pub(super) fn start(pids: Vec<Pid>, is_whole: bool) -> Result<Self, Notice> {
+    pub(super) fn start(pids: Vec<Pid>, is_whole: bool, cpus: &[u32]) -> Result<Self, Notice> {
+        // What connects meanwhile must not be missed.
+        let (tracepoint, unfollowed) = match follow_attempts(cpus) {
+            Ok(tracepoint) => (Some(tracepoint), None),
+            Err(why) => (None, Some(why)),
+        };
         let orders = Arc::new(Orders::default());
         let (sender, looks) = channel();
         let mut looker = Looker::new(Arc::clone(&orders), sender);
         if !is_whole {
             put_pids(&orders, pids);
         }
-        let has_sockets = looker.look();
         let not_followed =
-            |why: String| notice(format!("TCP connections were not followed: {why}"), "");
-        if !has_sockets {
-            let why = match looker.error.take() {
-                Some(error) => error.to_string(),
-                None => "no process has a network that may be read".to_owned(),
-            };
-            let what = format!("TCP connections were not followed: {why}");
-            return Err(notice(what, RIGHTS));
+            |why: &str, remedy| notice(format!("TCP connections were not followed: {why}"), remedy);
+        if !looker.start() {
+            let error = orders.lacks().error.unwrap_or_default();
+            return Err(not_followed(&error, lacks::RIGHTS));
         }
-        let unread = looker.error.take().map(|error| {
-            let what =
-                format!("the connections of some network namespaces were not followed: {error}");
-            notice(what, RIGHTS)
-        });
         let thread = std::thread::Builder::new().name("connections".into());
-        let started = thread.spawn(move || looker.run());
-        started.map_err(|error| not_followed(format!("no thread can start ({error})")))?;
+        let thread = thread.spawn(move || looker.run());
+        let thread =
+            thread.map_err(|error| not_followed(&format!("no thread can start ({error})"), ""))?;
         Ok(Self {
             orders,
             looks,
+            thread: Some(thread),
             waiting: VecDeque::new(),
-            tracepoint: None,
+            tracepoint,
             attempts: Attempts::default(),
             table: ConnectionTable::default(),
             names: FxHashMap::default(),
             is_whole,
-            is_partial: false,
-            notices: unread.into_iter().collect(),
+            notices: unfollowed.into_iter().collect(),
             lost: 0,
             next_pids: Instant::now(),
         })
-    }
-
-    /// Starts to follow attempts to connect, on CPUs.
-    ///
-    /// # Errors
-    /// The tracepoint may not be used.
-    pub(super) fn follow_attempts(&mut self, cpus: &[u32]) -> Result<(), Notice> {
-        let started = StateChanges::read().and_then(|changes| {
-            let tracepoints = Tracepoints::start(&[changes.id], cpus)?;
-            // Others would cost the target time, and nothing else.
-            let _ = tracepoints.filter(attempts::CONDITION);
-            Ok((changes, tracepoints))
-        });
-        let lacks = |error: TracepointError| {
-            let what = format!(
-                "attempts to connect were not followed: no tracepoints ({error}); connections of less than a second \
-                 may be missing, and how long they took to open"
-            );
-            notice(what, error.remedy())
-        };
-        self.tracepoint = Some(started.map_err(lacks)?);
-        Ok(())
     }
 
     /// Returns descriptors that become readable when a ring buffer fills up.
@@ -139,8 +115,11 @@ impl ConnectionCapture {
         pids: impl FnOnce() -> Vec<Pid>,
     ) {
         let now = Instant::now();
-        if !self.is_whole && now >= self.next_pids {
-            put_pids(&self.orders, pids());
+        if now >= self.next_pids {
+            self.attempts.forget_namespaces();
+            if !self.is_whole {
+                put_pids(&self.orders, pids());
+            }
             self.next_pids = now + INTERVAL;
         }
         self.records(until, is_of_target);
@@ -195,25 +174,28 @@ impl ConnectionCapture {
 
     fn take(&mut self, look: &Look) {
         let place = (look.time, look.namespace);
+        let is_followed = self.tracepoint.is_some();
+        let Self {
+            attempts,
+            table,
+            names,
+            ..
+        } = self;
         match &look.found {
             Found::Ended(sockets) => {
                 for socket in sockets {
-                    let ends = (socket.local, socket.remote);
-                    let attempts = self.tracepoint.is_some().then_some(&self.attempts);
-                    let origin = origin(attempts, socket);
-                    let is_followed = attempts.is_some();
-                    self.table.ended(place, socket, origin, is_followed);
-                    self.attempts.forget(ends);
+                    let origin = attempts.origin(look.namespace, socket);
+                    let is_aborted = attempts.end(look.namespace, socket);
+                    table.ended(place, socket, origin, [is_followed, is_aborted]);
                 }
             }
             Found::Open(open) => {
                 for pid in open.sockets.iter().filter_map(|(_, owner)| *owner) {
-                    keep_name(&mut self.names, pid);
+                    keep_name(names, pid);
                 }
-                self.is_partial |= open.is_partial;
-                let attempts = self.tracepoint.is_some().then_some(&self.attempts);
-                self.table
-                    .opened(place, open, |socket| origin(attempts, socket));
+                table.opened(place, open, |socket| {
+                    attempts.origin(look.namespace, socket)
+                });
             }
         }
     }
@@ -236,27 +218,34 @@ impl ConnectionCapture {
         let deadline = Instant::now() + MAX_END;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            // The sender is dropped after the last look.
             match self.looks.recv_timeout(left) {
                 Ok(look) => self.waiting.push_back(look),
-                Err(_) => break,
+                // The sender is dropped after the last look.
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.orders.is_aborted.store(true, Ordering::Release);
+                    self.orders.lack(|lacks| lacks.is_unfinished = true);
+                    break;
+                }
             }
         }
+        // What follows must not run beside a thread that has more rights.
+        let _ = self.thread.take().map(JoinHandle::join);
         self.take_looks(Nanos(u64::MAX));
         for (pid, remote, start) in self.attempts.unanswered() {
             self.table
                 .unanswered(pid, remote, end.0.saturating_sub(start.0));
         }
-        if self.is_partial {
-            let what = "the connections are incomplete: there are more than 100 000 sockets in a network namespace";
-            self.notices.push(notice(what.to_owned(), ""));
-        }
+        let lacks = self.orders.lacks().described();
+        let lacks = lacks.into_iter();
+        self.notices
+            .extend(lacks.map(|(what, remedy)| notice(what, remedy)));
         let counted = self.tracepoint.as_ref();
         let counted = counted.and_then(|(_, tracepoints)| tracepoints.lost());
         let name = |pid: Pid| self.names.get(&pid).cloned().unwrap_or_default();
         let connections = Connections {
             // The kernel reports a loss with the next record only, but it also counts them.
-            lost_records: self.lost.max(counted.unwrap_or_default()),
+            lost_records: self.lost.max(counted.unwrap_or_default()) + self.attempts.omitted(),
             has_attempts: self.tracepoint.is_some(),
             ..self.table.finish(end, self.is_whole, name)
         };
@@ -264,10 +253,24 @@ impl ConnectionCapture {
     }
 }
 
-/// Returns what is known of a connection that was opened during the capture, if attempts are followed.
-fn origin(attempts: Option<&Attempts>, socket: &TcpSocket) -> Origin {
-    let ends = (socket.local, socket.remote);
-    attempts.map_or_else(Origin::default, |attempts| attempts.origin(ends))
+/// Starts to follow attempts to connect.
+///
+/// # Errors
+/// The tracepoint may not be used.
+fn follow_attempts(cpus: &[u32]) -> Result<(StateChanges, Tracepoints), Notice> {
+    let started = StateChanges::read().and_then(|changes| {
+        let tracepoints = Tracepoints::start(&[changes.id], cpus)?;
+        // Others would cost the target time, and nothing else.
+        let _ = tracepoints.filter(attempts::CONDITION);
+        Ok((changes, tracepoints))
+    });
+    started.map_err(|error: TracepointError| {
+        let what = format!(
+            "attempts to connect were not followed: no tracepoints ({error}); those that failed are missing, how long \
+             others took, and most connections of less than a second"
+        );
+        notice(what, error.remedy())
+    })
 }
 
 fn put_pids(orders: &Orders, pids: Vec<Pid>) {

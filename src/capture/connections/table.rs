@@ -1,6 +1,6 @@
 //! Adds up connections by process and address.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rustc_hash::FxHashMap;
 
@@ -12,8 +12,10 @@ use crate::trace::{ConnectionRow, Connections, MAX_CONNECTION_ROWS, Nanos, Pid};
 
 /// Maximum number of connections at a time.
 const MAX_OPEN: usize = 1 << 17;
-/// Maximum number of rows while capturing. Beyond it, the addresses of a process have a row together.
+/// Maximum number of rows with an address while capturing. Beyond it, the addresses of a process have a row together.
 const MAX_ROWS: usize = 1024;
+/// Maximum number of all rows.
+const MAX_ALL_ROWS: usize = 4096;
 /// Looks without a connection after which it has ended.
 const MAX_MISSED: u8 = 2;
 
@@ -58,6 +60,9 @@ struct Row {
     opened: u64,
     failed: u64,
     failed_ns: u64,
+    aborted: u64,
+    silent: u64,
+    silent_ms: u64,
     connecting: u64,
     oldest_ns: u64,
     dropped: u64,
@@ -78,9 +83,11 @@ struct Row {
 pub(super) struct ConnectionTable {
     open: FxHashMap<SocketKey, Connection>,
     listeners: FxHashMap<SocketKey, Listener>,
-    /// A listener of each port of a namespace.
-    ports: FxHashMap<(u64, u16), SocketKey>,
+    /// The listener of each address of a namespace.
+    addresses: FxHashMap<(u64, SocketAddr), SocketKey>,
     rows: FxHashMap<RowKey, Row>,
+    /// What had no room for a row.
+    others: Row,
     unowned: u64,
     incomplete: u64,
     unlisted: u64,
@@ -95,6 +102,10 @@ impl ConnectionTable {
         origin: impl Fn(&TcpSocket) -> Origin,
     ) {
         let is_first = open.is_first;
+        if !open.is_partial {
+            // Those that are no longer there are not put again.
+            self.addresses.retain(|(of, _), _| *of != namespace);
+        }
         let is_listening = |socket: &TcpSocket| socket.state == TcpState::LISTEN;
         for (socket, owner) in &open.sockets {
             if is_listening(socket) {
@@ -123,8 +134,14 @@ impl ConnectionTable {
             .extract_if(|_, connection| connection.missed >= MAX_MISSED);
         let missed: Vec<Connection> = missed.map(|(_, connection)| connection).collect();
         for connection in missed {
-            self.incomplete += u64::from(connection.owner.is_some());
-            self.add(&connection, connection.owner);
+            let is_failed = connection.last.state == TcpState::SYN_SENT;
+            match connection.owner.filter(|_| is_failed) {
+                Some(pid) => self.fail(pid, &connection, time),
+                None => {
+                    self.incomplete += u64::from(connection.owner.is_some());
+                    self.add(&connection, connection.owner);
+                }
+            }
         }
     }
 
@@ -140,15 +157,20 @@ impl ConnectionTable {
         });
         known.owner = known.owner.or(owner);
         known.last = *socket;
-        self.ports
-            .entry((namespace, socket.local.port()))
+        self.addresses
+            .entry((namespace, socket.local))
             .or_insert(key);
     }
 
-    /// Returns the listener that has accepted the connections of an address.
+    /// Returns the listener that accepts the connections of an address: the same one, or all of the machine.
     fn listener_of(&self, namespace: u64, local: SocketAddr) -> Option<&Listener> {
-        let key = self.ports.get(&(namespace, local.port()))?;
-        self.listeners.get(key)
+        let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let mut addresses = [local.ip(), all[0], all[1]].into_iter();
+        let key = addresses.find_map(|ip| {
+            let address = SocketAddr::new(ip, local.port());
+            self.addresses.get(&(namespace, address))
+        });
+        self.listeners.get(key?)
     }
 
     fn connection(
@@ -197,13 +219,14 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes a socket that has ended. `is_followed` says that failed attempts to connect have been counted.
+    /// Takes a socket that has ended. `is_followed` says that failed attempts to connect that began during the capture have
+    /// been counted, `is_aborted` that it was reset, or timed out.
     pub(super) fn ended(
         &mut self,
         (time, namespace): (Nanos, u64),
         socket: &TcpSocket,
         origin: Origin,
-        is_followed: bool,
+        [is_followed, is_aborted]: [bool; 2],
     ) {
         let known = self.open.remove(&(namespace, socket.cookie));
         let known = known.map(|known| Connection {
@@ -214,19 +237,30 @@ impl ConnectionTable {
             known.unwrap_or_else(|| self.new_connection((time, namespace), socket, origin));
         // Nobody will read it.
         connection.last.unread = 0;
+        connection.last.counts.silent_ms = None;
         let of_listener = || match connection.is_inbound {
             true => self.listener_of(namespace, socket.local)?.owner,
             false => None,
         };
         let owner = connection.owner.or(origin.pid).or_else(of_listener);
         if !connection.is_inbound && !socket.counts.is_answered {
-            // The attempts have it, if these are followed.
-            if let Some(pid) = owner.filter(|_| !is_followed) {
-                self.row(pid, false, connection.address).failed += 1;
+            let is_counted = is_followed && connection.before.is_none();
+            if let Some(pid) = owner.filter(|_| !is_counted) {
+                self.fail(pid, &connection, time);
             }
             return;
         }
         self.add(&connection, owner);
+        if let Some(pid) = owner.filter(|_| is_aborted) {
+            self.row(pid, connection.is_inbound, connection.address)
+                .aborted += 1;
+        }
+    }
+
+    /// Counts an attempt that was seen to have no answer, and is gone.
+    fn fail(&mut self, pid: Pid, connection: &Connection, time: Nanos) {
+        let ns = time.0.saturating_sub(connection.since.0);
+        self.attempted(pid, connection.address, Outcome::Failed, ns);
     }
 
     /// An attempt to connect has ended.
@@ -256,20 +290,25 @@ impl ConnectionTable {
         if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&key) {
             key.address = None;
         }
+        if self.rows.len() >= MAX_ALL_ROWS && !self.rows.contains_key(&key) {
+            return &mut self.others;
+        }
         self.rows.entry(key).or_default()
     }
 
-    /// Adds the connections that a process accepted before its listener was seen to those of the listener.
-    fn merge(&mut self, pid: Pid, listens: SocketAddr) {
-        let is_accepted = |key: &RowKey| {
-            let address = key.address.filter(|address| *address != listens);
-            let has_port = address.is_some_and(|address| address.port() == listens.port());
-            (key.pid, key.is_inbound) == (pid, true) && has_port
+    /// Adds the connections that processes accepted before their listeners were seen to those of the listeners.
+    fn merge(&mut self, listeners: &FxHashMap<(Pid, u16), SocketAddr>) {
+        let listener = |key: &RowKey| {
+            let address = key.address.filter(|_| key.is_inbound)?;
+            let listens = listeners.get(&(key.pid, address.port()))?;
+            (*listens != address && listens.ip().is_unspecified()).then_some(*listens)
         };
-        let rows = self.rows.extract_if(|key, _| is_accepted(key));
-        let rows: Vec<Row> = rows.map(|(_, row)| row).collect();
-        for row in rows {
-            self.row(pid, true, listens).merge(&row);
+        let rows = self.rows.extract_if(|key, _| listener(key).is_some());
+        let rows: Vec<(RowKey, Row)> = rows.collect();
+        for (key, row) in rows {
+            if let Some(listens) = listener(&key) {
+                self.row(key.pid, true, listens).merge(&row);
+            }
         }
     }
 
@@ -294,6 +333,8 @@ impl ConnectionTable {
             segments: last.segments.saturating_sub(before.segments).into(),
             resent: last.resent.saturating_sub(before.resent).into(),
             peer_full_us: last.peer_full_us.saturating_sub(before.peer_full_us),
+            silent: last.silent_ms.is_some().into(),
+            silent_ms: last.silent_ms.unwrap_or_default().into(),
             round_trips: u64::from(last.round_trip_us > 0),
             round_trips_us: last.round_trip_us.into(),
             ..Row::default()
@@ -315,19 +356,25 @@ impl ConnectionTable {
                 self.unanswered(pid, connection.address, age_ns);
             }
         }
-        for (_, listener) in std::mem::take(&mut self.listeners) {
+        let listeners = std::mem::take(&mut self.listeners);
+        let mut ports = FxHashMap::default();
+        for listener in listeners.values() {
+            let address = listener.last.local;
+            if let Some(pid) = listener.owner {
+                ports.entry((pid, address.port())).or_insert(address);
+            }
+        }
+        self.merge(&ports);
+        for listener in listeners.into_values() {
             let Some(pid) = listener.owner else {
                 continue;
             };
-            self.merge(pid, listener.last.local);
-            let dropped = listener
-                .last
-                .dropped
-                .saturating_sub(listener.dropped_before);
-            if dropped > 0 || listener.last.unread > 0 {
-                let row = self.row(pid, true, listener.last.local);
+            let last = listener.last;
+            let dropped = last.dropped.saturating_sub(listener.dropped_before);
+            if dropped > 0 || last.unread > 0 {
+                let row = self.row(pid, true, last.local);
                 row.dropped += u64::from(dropped);
-                row.unaccepted += u64::from(listener.last.unread);
+                row.unaccepted += u64::from(last.unread);
             }
         }
         for row in self.rows.values_mut() {
@@ -340,12 +387,12 @@ impl ConnectionTable {
         let mut rows: Vec<(RowKey, Row)> = self.rows.into_iter().collect();
         rows.sort_by_key(|(key, row)| {
             let bytes = row.sent.saturating_add(row.received);
-            let counts = row.failed + row.connecting + row.dropped + row.connections;
-            (std::cmp::Reverse((bytes, counts)), *key)
+            let order = (row.has_trouble(), bytes, row.all());
+            (std::cmp::Reverse(order), *key)
         });
         let beyond = rows.drain(MAX_CONNECTION_ROWS.min(rows.len())..);
-        let unlisted = beyond.map(|(_, row)| row.connections + row.failed + row.connecting);
-        let unlisted = self.unlisted + unlisted.sum::<u64>();
+        let beyond = beyond.map(|(_, row)| row.all()).sum::<u64>();
+        let unlisted = self.unlisted + self.others.all() + beyond;
         let rows = rows.into_iter().map(|(key, row)| row.described(key, &name));
         Connections {
             rows: rows.collect(),
@@ -359,6 +406,15 @@ impl ConnectionTable {
 }
 
 impl Row {
+    /// Returns the number of connections and attempts.
+    fn all(&self) -> u64 {
+        self.connections + self.failed + self.connecting
+    }
+
+    fn has_trouble(&self) -> bool {
+        self.failed + self.connecting + self.aborted + self.silent + self.dropped > 0
+    }
+
     /// Adds accepted connections. No attempts are among them.
     fn merge(&mut self, other: &Self) {
         self.connections += other.connections;
@@ -371,6 +427,9 @@ impl Row {
         self.round_trips_us += other.round_trips_us;
         self.peer_full_us += other.peer_full_us;
         self.unread += other.unread;
+        self.aborted += other.aborted;
+        self.silent += other.silent;
+        self.silent_ms = self.silent_ms.max(other.silent_ms);
     }
 
     fn described(self, key: RowKey, name: impl Fn(Pid) -> String) -> ConnectionRow {
@@ -391,6 +450,9 @@ impl Row {
             failed: self.failed,
             failed_after_ms: ms(self.failed_ns) / self.failed.max(1) as f64,
             connecting: self.connecting,
+            aborted: self.aborted,
+            silent: self.silent,
+            silent_ms: self.silent_ms as f64,
             oldest_ms: ms(self.oldest_ns),
             dropped: self.dropped,
             sent_bytes: self.sent,
@@ -425,10 +487,12 @@ mod tests {
             inode: cookie,
             unread: 0,
             dropped: 0,
+            has_counts: true,
             counts: TcpCounts {
                 sent,
                 round_trip_us: 1000,
                 is_answered: true,
+                silent_ms: Some(1200).filter(|_| cookie == 2),
                 ..TcpCounts::default()
             },
         }
@@ -494,7 +558,7 @@ mod tests {
             &[(open(1200), 5), (other, 5), (unknown, 0)],
             false,
         );
-        table.ended(PLACE, &open(1500), Origin::default(), true);
+        table.ended(PLACE, &open(1500), Origin::default(), [true, true]);
         let connections = finish(table);
         assert_eq!(rows(&connections), [(5, false, "10.0.0.9:80", 2, 530)]);
         assert_eq!(connections.unowned, 1);
@@ -503,7 +567,8 @@ mod tests {
     #[test]
     fn a_connection_between_two_looks_has_the_process_that_opened_or_closed_it() {
         let mut table = ConnectionTable::default();
-        let mut end = |socket: &TcpSocket, origin| table.ended(PLACE, socket, origin, true);
+        let mut end =
+            |socket: &TcpSocket, origin| table.ended(PLACE, socket, origin, [true, false]);
         let out = socket(1, "10.0.0.1:99", "10.0.0.9:80", 10);
         end(&out, origin(5, true));
         // Accepted before the listener was seen.
@@ -512,7 +577,8 @@ mod tests {
             origin(6, false),
         );
         look(&mut table, &[(listening(9, "0.0.0.0:80", 0), 6)], false);
-        let mut end = |socket: &TcpSocket, origin| table.ended(PLACE, socket, origin, true);
+        let mut end =
+            |socket: &TcpSocket, origin| table.ended(PLACE, socket, origin, [true, false]);
         // By the process that closed it, else by the one that listens.
         end(
             &socket(3, "10.0.0.1:80", "10.0.0.9:99", 20),

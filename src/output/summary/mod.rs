@@ -154,10 +154,11 @@ impl Summary {
                 || self.info.connections.is_some())
     }
 
-    /// Returns the name of the program of a process, if it is known.
-    pub(crate) fn program(&self, pid: i32) -> Option<&str> {
-        let process = self.processes.iter().find(|process| process.pid == pid);
-        process.map(ProcessSummary::program)
+    /// Returns the name of the program of a process with a name. Its id may be that of another process, too.
+    pub(crate) fn program_named<'a>(&'a self, pid: i32, name: &'a str) -> &'a str {
+        let mut processes = self.processes.iter();
+        let process = processes.find(|process| process.pid == pid && process.name == name);
+        process.map_or(name, ProcessSummary::program)
     }
 
     /// Returns the CPUs that were used on average, if samples count time.
