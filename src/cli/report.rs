@@ -32,7 +32,7 @@ pub(super) struct ReportOptions {
     /// threads, modules, syscalls: CPU time by each. blocked: the stacks of all threads when the capture ended, and what they
     /// waited for. threadtime: where threads spent the time without a CPU (needs a capture with -threadtime). faults: page faults by function (needs a
     /// capture with -faults). wakeups: who wakes whom (needs a capture with -wakeups). io: requests to disks by device and process (needs a capture with -io). connections: TCP connections by process and address (needs a capture with -net). gc, jit, exceptions, contention (waits for locks), alloc (needs a
-    /// capture with -gconly), thread-pool, requests (needs a capture with -requests), network (names, connections, TLS; needs a capture with -for networking). events: what .NET processes sent, by kind. event-losses: how much of it was
+    /// capture with -gconly), thread-pool, requests (needs a capture with -requests), awaits (where asynchronous methods wait; needs a capture with -awaits), network (names, connections, TLS; needs a capture with -for networking). events: what .NET processes sent, by kind. event-losses: how much of it was
     /// lost. counters: events that -hwevents and -system counted. quality: notices about the capture.
     #[arg(
         long,
