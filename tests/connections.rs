@@ -24,6 +24,7 @@ const REQUEST: usize = 10_000;
 const ANSWER: usize = 3_000;
 const SHORT: u64 = 40;
 const REFUSED: u64 = 7;
+const RESET: u64 = 9;
 
 /// Answers each request of each connection.
 fn serve(listener: &TcpListener) {
@@ -73,6 +74,19 @@ fn followed(saved: &Saved) -> Result<Connections, Missing> {
     }
 }
 
+/// A listener that closes connections without reading what they sent: this resets them.
+fn resetting_listener() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut first = [0];
+            connection.unwrap().read_exact(&mut first).unwrap();
+        }
+    });
+    address
+}
+
 /// A listener that accepts nothing, whose queue is full, with those that connect to it.
 fn full_listener() -> (SocketAddr, Vec<OwnedFd>) {
     let open = || {
@@ -105,6 +119,7 @@ fn counts_are_those_of_the_program() {
     drop(closed);
     let mut long = TcpStream::connect(address).unwrap();
     (0..100).for_each(|_| ask(&mut long));
+    let resetting = resetting_listener();
     let mut full = None;
     let pid = std::process::id().to_string();
     let saved = captured_during(&["-net", "-nolttng", "-p", &pid], || {
@@ -114,6 +129,11 @@ fn counts_are_those_of_the_program() {
         }
         for _ in 0..REFUSED {
             TcpStream::connect(refusing).unwrap_err();
+        }
+        for _ in 0..RESET {
+            let mut connection = TcpStream::connect(resetting).unwrap();
+            connection.write_all(&[7; 100]).unwrap();
+            connection.read_exact(&mut [0]).unwrap_err();
         }
         full = Some(full_listener());
         // The kernel asks the full listener again after a second.
@@ -140,6 +160,15 @@ fn counts_are_those_of_the_program() {
     assert!((received..=received + SHORT).contains(&server.received_bytes));
     let refused = row(&connections, refusing, false);
     assert_eq!((refused.connections, refused.failed), (0, REFUSED));
+    let reset = row(&connections, resetting, false);
+    assert_eq!(
+        (reset.connections, reset.aborted),
+        (RESET, RESET),
+        "{reset:?}"
+    );
+    // It has reset them itself.
+    assert_eq!(row(&connections, resetting, true).aborted, 0);
+    assert_eq!((client.aborted, client.silent), (0, 0), "{client:?}");
     let (full, _sockets) = full.unwrap();
     let waiting = row(&connections, full, false);
     let listening = row(&connections, full, true);
@@ -152,12 +181,12 @@ fn counts_are_those_of_the_program() {
     assert!(waiting.oldest_ms >= 1400.0, "{waiting:?}");
     assert_eq!(listening.unaccepted, 1);
     assert!(listening.dropped >= 3, "{listening:?}");
-    expect_findings(&saved, refusing, full);
+    expect_findings(&saved, [refusing, resetting, full]);
     expect_table(&saved, address);
 }
 
 #[track_caller]
-fn expect_findings(saved: &Saved, refusing: SocketAddr, full: SocketAddr) {
+fn expect_findings(saved: &Saved, [refusing, resetting, full]: [SocketAddr; 3]) {
     let findings = saved.summary.findings.iter();
     let texts: Vec<&str> = findings
         .filter(|finding| finding.rule == "connections")
@@ -166,7 +195,8 @@ fn expect_findings(saved: &Saved, refusing: SocketAddr, full: SocketAddr) {
     let refused = format!("to {refusing}: {REFUSED} of {REFUSED} attempts to connect failed");
     let silent = format!("to {full}: 3 attempts have no answer, the oldest for at least ");
     let dropped = format!("at {full}: ");
-    for expected in [&refused, &silent, &dropped] {
+    let reset = format!("to {resetting}: {RESET} of {RESET} connections were reset by the peer");
+    for expected in [&refused, &silent, &dropped, &reset] {
         assert!(
             texts.iter().any(|text| text.contains(expected)),
             "{expected}: {texts:#?}"

@@ -16,6 +16,9 @@ const CHANGE: &str = "sock/inet_sock_set_state";
 pub(super) const CONDITION: &CStr =
     c"newstate == 2 || oldstate == 2 || newstate == 4 || newstate == 9 || newstate == 10 || \
     (newstate == 7 && (oldstate == 1 || oldstate == 4 || oldstate == 8))";
+/// Flags of a record in an interrupt, also a soft one (`TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ` of
+/// linux/trace_events.h).
+const INTERRUPT: u64 = 0x08 | 0x10;
 const IPPROTO_TCP: u64 = 6;
 const AF_INET: u64 = 2;
 const AF_INET6: u64 = 10;
@@ -26,6 +29,7 @@ const MAX_ATTEMPTS: usize = 1 << 16;
 /// Tracepoint of the changes of TCP sockets.
 pub(super) struct StateChanges {
     pub(super) id: u64,
+    flags: TracepointField,
     socket: TracepointField,
     old: TracepointField,
     new: TracepointField,
@@ -38,6 +42,8 @@ pub(super) struct StateChanges {
 
 /// A change of the state of a TCP socket.
 struct Change {
+    /// Whether an interrupt changes it, such as for a packet or a timer, and not its process.
+    is_by_interrupt: bool,
     /// Address of the socket in the kernel.
     socket: u64,
     old: TcpState,
@@ -51,6 +57,7 @@ impl StateChanges {
         let mut format = TracepointFormat::read(&Tracefs::open()?, CHANGE)?;
         Ok(Self {
             id: format.id,
+            flags: format.field("common_flags")?,
             socket: format.field("skaddr")?,
             old: format.field("oldstate")?,
             new: format.field("newstate")?,
@@ -82,6 +89,7 @@ impl StateChanges {
         };
         let state = |field: &TracepointField| Some(TcpState(field.unsigned(raw)? as u8));
         Some(Some(Change {
+            is_by_interrupt: self.flags.unsigned(raw)? & INTERRUPT != 0,
             socket: self.socket.unsigned(raw)?,
             old: state(&self.old)?,
             new: state(&self.new)?,
@@ -199,7 +207,8 @@ impl Attempts {
                     self.put_origin(ends, pid, false);
                 }
             }
-            (_, TcpState::CLOSE) if self.aborted.len() < MAX_ATTEMPTS => {
+            // A process that closes a socket with data that it has not read resets the connection itself.
+            (_, TcpState::CLOSE) if change.is_by_interrupt && self.aborted.len() < MAX_ATTEMPTS => {
                 self.aborted.insert((change.local, change.remote));
             }
             _ => {}
@@ -283,6 +292,7 @@ mod tests {
 
     fn change(socket: u64, old: TcpState, new: TcpState, local: &str) -> Change {
         Change {
+            is_by_interrupt: true,
             socket,
             old,
             new,
