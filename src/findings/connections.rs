@@ -26,106 +26,40 @@ const MIN_PEER_FULL: f64 = 0.1;
 /// What a connection with trouble costs, beyond what is known: as much as some waiting.
 const COST: f64 = 0.05;
 
-pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
-    let connections = scene.summary.info.connections.as_ref();
-    let rows = connections
-        .into_iter()
-        .flat_map(|connections| &connections.rows);
-    let followed = connections.is_some_and(|connections| connections.has_attempts);
-    rows.filter_map(|row| of(scene, row, followed)).collect()
+/// Connections of a process with an address.
+struct Subject<'a> {
+    row: &'a ConnectionRow,
+    /// Whether attempts to connect were followed.
+    is_followed: bool,
+    /// Length of the capture.
+    seconds: f64,
 }
 
-fn of(scene: &Scene<'_>, row: &ConnectionRow, followed: bool) -> Option<Finding> {
-    let seconds = scene.seconds;
-    // Those that were open before do not count.
-    let opened = match followed {
-        true => row.connects,
-        false => row.connections,
+/// Describes a trouble, and estimates its cost.
+type Trouble = fn(&Subject<'_>) -> Option<(String, f64)>;
+
+const TROUBLES: [Trouble; 9] = [
+    failed, unanswered, aborted, silent, slow, dropped, resent, unread, peer_full,
+];
+
+pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
+    let Some(connections) = &scene.summary.info.connections else {
+        return Vec::new();
     };
-    let attempts = row.failed.saturating_add(opened);
-    let failed = part(row.failed, attempts);
-    let resent = part(row.resent, row.segments);
-    let peer_full = row.peer_full_ms / 1e3 / seconds;
-    let mut parts = Vec::new();
-    let mut cost = 0.0_f64;
-    if failed >= MIN_FAILED {
-        let after = match row.failed_after_ms {
-            ms if ms < AT_ONCE_MS && followed => " at once: the peer refuses them".to_owned(),
-            ms if ms < AT_ONCE_MS => String::new(),
-            ms => format!(" or were given up, after {:.2} s on average", ms / 1e3),
-        };
-        parts.push(format!(
-            "{} of {attempts} attempts to connect failed{after}",
-            row.failed
-        ));
-        cost += COST * (1.0 + failed) + row.failed_after_ms * row.failed as f64 / 1e3 / seconds;
-    }
-    if row.connecting > 0 && row.oldest_ms >= MIN_OLDEST_MS {
-        let have = match row.connecting {
-            1 => "attempt has",
-            _ => "attempts have",
-        };
-        parts.push(format!(
-            "{} {have} no answer, the oldest for at least {:.2} s",
-            row.connecting,
-            row.oldest_ms / 1e3
-        ));
-        cost += (row.oldest_ms / 1e3 / seconds).min(1.0);
-    }
-    let aborted = part(row.aborted, row.connections);
-    if aborted >= MIN_FAILED {
-        parts.push(format!(
-            "{} of {} connections were reset by the peer, or timed out",
-            row.aborted, row.connections
-        ));
-        cost += COST * (1.0 + aborted);
-    }
-    if row.silent > 0 && row.silent_ms >= MIN_SILENT_MS {
-        parts.push(format!(
-            "the peer of {} has acknowledged nothing for up to {:.1} s: it, or the way to it, is gone",
-            if row.silent == 1 { "1 connection".to_owned() } else { format!("{} connections", row.silent) },
-            row.silent_ms / 1e3
-        ));
-        cost += (row.silent_ms / 1e3 / seconds).min(1.0);
-    }
-    if row.unread_bytes >= MIN_UNREAD {
-        parts.push(format!(
-            "{:.1} MB wait to be read by the process",
-            row.unread_bytes as f64 / 1e6
-        ));
-        cost += COST;
-    }
-    if row.connects > 0 && row.connect_p99_ms >= MIN_CONNECT_MS {
-        parts.push(format!(
-            "connections take {:.0} ms at p50, {:.0} ms at p99 to open ({} in all)",
-            row.connect_p50_ms, row.connect_p99_ms, row.connects
-        ));
-        cost += row.connect_p50_ms * row.connects as f64 / 1e3 / seconds;
-    }
-    if row.dropped > 0 {
-        parts.push(format!(
-            "{} requests for a connection were dropped: the process did not accept fast enough, or listens with too \
-             short a queue (its backlog, net.core.somaxconn)",
-            row.dropped
-        ));
-        cost += COST;
-    }
-    if resent >= MIN_RESENT && row.resent >= MIN_RESENT_SEGMENTS {
-        parts.push(format!(
-            "{} of the segments ({}) were sent again: the network or the peer loses them",
-            percent(resent),
-            row.resent
-        ));
-        cost += COST;
-    }
-    if peer_full >= MIN_PEER_FULL && peer_full.is_finite() {
-        parts.push(format!(
-            "the peer had no room for data for {:.1} s: it reads too slowly",
-            row.peer_full_ms / 1e3
-        ));
-        cost += peer_full.min(1.0);
-    }
-    if parts.is_empty() || !cost.is_finite() {
+    let rows = connections.rows.iter().map(|row| Subject {
+        row,
+        is_followed: connections.has_attempts,
+        seconds: scene.seconds,
+    });
+    rows.filter_map(|subject| of(scene, &subject)).collect()
+}
+
+fn of(scene: &Scene<'_>, subject: &Subject<'_>) -> Option<Finding> {
+    let row = subject.row;
+    let troubles = TROUBLES.iter().filter_map(|trouble| trouble(subject));
+    let (texts, costs): (Vec<String>, Vec<f64>) = troubles.unzip();
+    let cost: f64 = costs.iter().sum();
+    if texts.is_empty() || !cost.is_finite() {
         return None;
     }
     let address = match &*row.address {
@@ -135,7 +69,7 @@ fn of(scene: &Scene<'_>, row: &ConnectionRow, followed: bool) -> Option<Finding>
     let way = if row.is_inbound { "at" } else { "to" };
     let program = scene.summary.program_named(row.pid, &row.process);
     let name = process_name(program, row.pid);
-    let text = format!("{name}: connections {way} {address}: {}", parts.join("; "));
+    let text = format!("{name}: connections {way} {address}: {}", texts.join("; "));
     Some(
         Finding::new(RULE, text)
             .about(row.pid, &format!("{program} {way} {}", row.address))
@@ -146,7 +80,7 @@ fn of(scene: &Scene<'_>, row: &ConnectionRow, followed: bool) -> Option<Finding>
             .figure("silent", row.silent as f64)
             .figure("connect_p99_ms", row.connect_p99_ms)
             .figure("dropped", row.dropped as f64)
-            .figure("resent_percent", resent * 100.0)
+            .figure("resent_percent", part(row.resent, row.segments) * 100.0)
             .figure("peer_full_ms", row.peer_full_ms)
             .more(&["report", TRACE, "-kind", "connections"])
             .costing(cost),
@@ -155,4 +89,114 @@ fn of(scene: &Scene<'_>, row: &ConnectionRow, followed: bool) -> Option<Finding>
 
 fn part(count: u64, all: u64) -> f64 {
     count as f64 / all.max(1) as f64
+}
+
+fn failed(subject: &Subject<'_>) -> Option<(String, f64)> {
+    let Subject {
+        row, is_followed, ..
+    } = *subject;
+    // Those that were open before do not count.
+    let opened = match is_followed {
+        true => row.connects,
+        false => row.connections,
+    };
+    let attempts = row.failed.saturating_add(opened);
+    let failed = part(row.failed, attempts);
+    let after = match row.failed_after_ms {
+        ms if ms >= AT_ONCE_MS => format!(" or were given up, after {:.2} s on average", ms / 1e3),
+        _ if is_followed => " at once: the peer refuses them".to_owned(),
+        _ => String::new(),
+    };
+    let text = format!(
+        "{} of {attempts} attempts to connect failed{after}",
+        row.failed
+    );
+    let waited = row.failed_after_ms * row.failed as f64 / 1e3 / subject.seconds;
+    (failed >= MIN_FAILED).then_some((text, COST * (1.0 + failed) + waited))
+}
+
+fn unanswered(subject: &Subject<'_>) -> Option<(String, f64)> {
+    let row = subject.row;
+    let have = match row.connecting {
+        1 => "attempt has",
+        _ => "attempts have",
+    };
+    let seconds = row.oldest_ms / 1e3;
+    let text = format!(
+        "{} {have} no answer, the oldest for at least {seconds:.2} s",
+        row.connecting
+    );
+    let is_old = row.connecting > 0 && row.oldest_ms >= MIN_OLDEST_MS;
+    is_old.then_some((text, (seconds / subject.seconds).min(1.0)))
+}
+
+fn aborted(subject: &Subject<'_>) -> Option<(String, f64)> {
+    let row = subject.row;
+    let aborted = part(row.aborted, row.connections);
+    let text = format!(
+        "{} of {} connections were reset by the peer, or timed out",
+        row.aborted, row.connections
+    );
+    (aborted >= MIN_FAILED).then_some((text, COST * (1.0 + aborted)))
+}
+
+fn silent(subject: &Subject<'_>) -> Option<(String, f64)> {
+    let row = subject.row;
+    let connections = match row.silent {
+        1 => "1 connection".to_owned(),
+        several => format!("{several} connections"),
+    };
+    let seconds = row.silent_ms / 1e3;
+    let text = format!(
+        "the peer of {connections} has acknowledged nothing for up to {seconds:.1} s: it, or the way to it, is gone"
+    );
+    let is_long = row.silent > 0 && row.silent_ms >= MIN_SILENT_MS;
+    is_long.then_some((text, (seconds / subject.seconds).min(1.0)))
+}
+
+fn slow(subject: &Subject<'_>) -> Option<(String, f64)> {
+    let row = subject.row;
+    let text = format!(
+        "connections take {:.0} ms at p50, {:.0} ms at p99 to open ({} in all)",
+        row.connect_p50_ms, row.connect_p99_ms, row.connects
+    );
+    let waited = row.connect_p50_ms * row.connects as f64 / 1e3 / subject.seconds;
+    (row.connects > 0 && row.connect_p99_ms >= MIN_CONNECT_MS).then_some((text, waited))
+}
+
+fn dropped(subject: &Subject<'_>) -> Option<(String, f64)> {
+    let text = format!(
+        "{} requests for a connection were dropped: the process did not accept fast enough, or listens with too short a \
+         queue (its backlog, net.core.somaxconn)",
+        subject.row.dropped
+    );
+    (subject.row.dropped > 0).then_some((text, COST))
+}
+
+fn resent(subject: &Subject<'_>) -> Option<(String, f64)> {
+    let row = subject.row;
+    let resent = part(row.resent, row.segments);
+    let text = format!(
+        "{} of the segments ({}) were sent again: the network or the peer loses them",
+        percent(resent),
+        row.resent
+    );
+    let is_much = resent >= MIN_RESENT && row.resent >= MIN_RESENT_SEGMENTS;
+    is_much.then_some((text, COST))
+}
+
+fn unread(subject: &Subject<'_>) -> Option<(String, f64)> {
+    let bytes = subject.row.unread_bytes;
+    let text = format!(
+        "{:.1} MB wait to be read by the process",
+        bytes as f64 / 1e6
+    );
+    (bytes >= MIN_UNREAD).then_some((text, COST))
+}
+
+fn peer_full(subject: &Subject<'_>) -> Option<(String, f64)> {
+    let seconds = subject.row.peer_full_ms / 1e3;
+    let full = seconds / subject.seconds;
+    let text = format!("the peer had no room for data for {seconds:.1} s: it reads too slowly");
+    (full >= MIN_PEER_FULL).then_some((text, full.min(1.0)))
 }

@@ -7,6 +7,7 @@
 mod attempts;
 mod lacks;
 mod looker;
+mod row;
 mod table;
 
 use std::collections::VecDeque;

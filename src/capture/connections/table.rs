@@ -6,9 +6,9 @@ use rustc_hash::FxHashMap;
 
 use super::attempts::{Origin, Outcome};
 use super::looker::OpenSockets;
-use crate::capture::latencies::Latencies;
+use super::row::{Row, RowKey};
 use crate::machine::{TcpCounts, TcpSocket, TcpState};
-use crate::trace::{ConnectionRow, Connections, MAX_CONNECTION_ROWS, Nanos, Pid};
+use crate::trace::{Connections, MAX_CONNECTION_ROWS, Nanos, Pid};
 
 /// Maximum number of connections at a time.
 const MAX_OPEN: usize = 1 << 17;
@@ -21,14 +21,6 @@ const MAX_MISSED: u8 = 2;
 
 /// A socket: its network namespace and its cookie.
 type SocketKey = (u64, u64);
-
-/// Process, whether it accepted the connections, and the address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct RowKey {
-    pid: Pid,
-    is_inbound: bool,
-    address: Option<SocketAddr>,
-}
 
 /// A connection that has not ended.
 struct Connection {
@@ -51,31 +43,6 @@ struct Listener {
     owner: Option<Pid>,
     dropped_before: u32,
     last: TcpSocket,
-}
-
-#[derive(Default)]
-struct Row {
-    connections: u64,
-    /// How many of these were opened during the capture.
-    opened: u64,
-    failed: u64,
-    failed_ns: u64,
-    aborted: u64,
-    silent: u64,
-    silent_ms: u64,
-    connecting: u64,
-    oldest_ns: u64,
-    dropped: u64,
-    sent: u64,
-    received: u64,
-    segments: u64,
-    resent: u64,
-    round_trips: u64,
-    round_trips_us: u64,
-    peer_full_us: u64,
-    unread: u64,
-    unaccepted: u64,
-    connects: Option<Latencies>,
 }
 
 /// The connections of a capture.
@@ -401,72 +368,6 @@ impl ConnectionTable {
             unowned: if is_whole { self.unowned } else { 0 },
             incomplete: self.incomplete,
             ..Connections::default()
-        }
-    }
-}
-
-impl Row {
-    /// Returns the number of connections and attempts.
-    fn all(&self) -> u64 {
-        self.connections + self.failed + self.connecting
-    }
-
-    fn has_trouble(&self) -> bool {
-        self.failed + self.connecting + self.aborted + self.silent + self.dropped > 0
-    }
-
-    /// Adds accepted connections. No attempts are among them.
-    fn merge(&mut self, other: &Self) {
-        self.connections += other.connections;
-        self.opened += other.opened;
-        self.sent += other.sent;
-        self.received += other.received;
-        self.segments += other.segments;
-        self.resent += other.resent;
-        self.round_trips += other.round_trips;
-        self.round_trips_us += other.round_trips_us;
-        self.peer_full_us += other.peer_full_us;
-        self.unread += other.unread;
-        self.aborted += other.aborted;
-        self.silent += other.silent;
-        self.silent_ms = self.silent_ms.max(other.silent_ms);
-    }
-
-    fn described(self, key: RowKey, name: impl Fn(Pid) -> String) -> ConnectionRow {
-        let ms = |ns: u64| ns as f64 / 1e6;
-        let quantile = |part| {
-            let connects = self.connects.as_ref();
-            ms(connects.map_or(0, |connects| connects.quantile(part)))
-        };
-        let trips = self.round_trips.max(1) as f64;
-        ConnectionRow {
-            pid: key.pid.0,
-            process: name(key.pid),
-            is_inbound: key.is_inbound,
-            address: key
-                .address
-                .map_or_else(String::new, |address| address.to_string()),
-            connections: self.connections,
-            failed: self.failed,
-            failed_after_ms: ms(self.failed_ns) / self.failed.max(1) as f64,
-            connecting: self.connecting,
-            aborted: self.aborted,
-            silent: self.silent,
-            silent_ms: self.silent_ms as f64,
-            oldest_ms: ms(self.oldest_ns),
-            dropped: self.dropped,
-            sent_bytes: self.sent,
-            received_bytes: self.received,
-            segments: self.segments,
-            resent: self.resent,
-            round_trip_ms: self.round_trips_us as f64 / trips / 1e3,
-            peer_full_ms: self.peer_full_us as f64 / 1e3,
-            unread_bytes: self.unread,
-            unaccepted: self.unaccepted,
-            connect_p50_ms: quantile(0.5),
-            connect_p99_ms: quantile(0.99),
-            connect_max_ms: quantile(1.0),
-            connects: self.connects.as_ref().map_or(0, |connects| connects.count),
         }
     }
 }
