@@ -30,7 +30,9 @@ fn in_runs(trace: &Trace, named: impl Fn(&Sample) -> Sample, rows: usize) -> Sam
     }
     let waits = trace.blocked.iter().map(|wait| named(&wait));
     let waits = Runs::new(&trace.blocked, waits, rows, |wait| {
-        (wait.thread, start(wait), wait.time)
+        // All of it: how times are joined must not depend on the runs.
+        let place = (wait.thread, start(wait), wait.time);
+        (place, wait.stack, wait.weight)
     });
     let samples = trace.samples.iter();
     let samples = samples.filter(|sample| has_waits[sample.thread.index()]);
