@@ -165,11 +165,11 @@ impl EventOptions {
         if let Some(names) = &self.clrevents {
             profile.add_clr_events(names, self.clreventlevel.as_deref())?;
         }
-        if self.requests {
-            profile.add_requests(samples);
-        }
         if self.awaits {
             profile.add_awaits();
+        }
+        if self.requests {
+            profile.add_requests(samples);
         }
         if self.rundown {
             profile.add_rundown();

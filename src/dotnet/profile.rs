@@ -38,6 +38,8 @@ const FREQUENT: [u32; 5] = [10, 29, 33, 203, 209];
 /// Events of HttpClient about connections, and about headers and content of each request. Only .NET 10
 /// can exclude them.
 const PARTS_OF_REQUESTS: [u32; 11] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+/// Events of tasks other than awaits. Only .NET 10 can exclude them.
+const PARTS_OF_TASKS: [u32; 6] = [7, 8, 9, 12, 13, 19];
 /// Limit of a runtime's event buffer in MiB. The runtime allocates the memory on demand.
 ///
 /// Each thread needs at least 100 KB, so the limit is enough for some 2500 threads.
@@ -169,7 +171,11 @@ impl EventProfile {
 
     /// Adds the waits of asynchronous methods for tasks.
     pub fn add_awaits(&mut self) {
+        let is_new = self.providers.iter().all(|it| it.name != TASKS);
         self.add_with_stacks(TASKS, TASK_WAITS, VERBOSE, "");
+        if is_new {
+            self.exclude(TASKS, &PARTS_OF_TASKS, 0);
+        }
     }
 
     /// Adds a provider. A repeated provider gets the keywords of both requests, the higher level,

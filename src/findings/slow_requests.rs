@@ -1,8 +1,9 @@
 //! Slow requests: which, how slow, and where their time goes; and those that do not end.
 
-use super::scene::{Runtime, Scene, named, percent, shown};
+use super::scene::{Runtime, Scene, percent, shown};
+use crate::output::short_name;
 use crate::output::summary::{
-    Finding, RequestDirection, RequestRoute, RequestSummary, TRACE, WaitRow,
+    AwaitRow, Finding, RequestDirection, RequestRoute, RequestSummary, TRACE,
 };
 use crate::trace::Symptom;
 
@@ -47,12 +48,12 @@ fn slow(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) -> 
     if !parts.is_empty() {
         text += &format!("; of their time {}", parts.join(", "));
     }
-    // Awaits that hang are those of requests that have not ended.
-    if let Some((method, row)) = longest_await(runtime, |row| row.ms) {
-        let mean = seconds(row.ms / row.count.max(1) as f64);
+    if let Some(row) = longest_await(runtime, route, |row| row.ms) {
         text += &format!(
-            "; asynchronous methods wait longest in {method} ({} times, {mean} each)",
-            row.count
+            "; asynchronous methods wait longest in {} ({} times, {} each)",
+            awaiting(row),
+            row.count,
+            seconds(row.ms / row.count.max(1) as f64)
         );
     }
     match slow.len() - 1 {
@@ -95,11 +96,9 @@ fn stuck(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) ->
         runtime.name(),
         seconds(age_ms),
     );
-    if let Some((method, row)) = longest_await(runtime, |row| row.unended_ms) {
-        text += &format!(
-            "; asynchronous methods still wait in {method} ({} times)",
-            row.unended
-        );
+    if let Some(row) = longest_await(runtime, route, |row| row.unended_ms) {
+        let (method, unended) = (awaiting(row), row.unended);
+        text += &format!("; their asynchronous methods still wait in {method} ({unended} times)");
     }
     let finding = finding(runtime, "stuck-requests", text);
     Some(
@@ -110,19 +109,23 @@ fn stuck(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) ->
     )
 }
 
-/// Returns the user's asynchronous method whose awaits took longest, by a time of these.
+/// Returns the asynchronous method of the user whose awaits for requests of a name took longest, by a time of these.
 fn longest_await<'a>(
     runtime: &Runtime<'a>,
-    ms: impl Fn(&WaitRow) -> f64,
-) -> Option<(String, &'a WaitRow)> {
+    route: &RequestRoute,
+    ms: impl Fn(&AwaitRow) -> f64,
+) -> Option<&'a AwaitRow> {
     let rows = runtime
         .summary
         .awaits
         .iter()
         .flat_map(|awaits| &awaits.rows);
-    let own = rows.filter(|row| row.methods.own.is_some() && ms(row) > 0.0);
-    let row = own.max_by(|a, b| ms(a).total_cmp(&ms(b)))?;
-    Some((named(&row.methods)?, row))
+    let own = rows.filter(|row| row.is_own && row.request == route.name && ms(row) > 0.0);
+    own.max_by(|a, b| ms(a).total_cmp(&ms(b)))
+}
+
+fn awaiting(row: &AwaitRow) -> String {
+    shown(&short_name::awaiting(&row.method.name))
 }
 
 fn finding(runtime: &Runtime<'_>, rule: &str, text: String) -> Finding {

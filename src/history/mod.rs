@@ -13,13 +13,14 @@ pub(crate) mod network;
 pub(crate) mod requests;
 mod runtime;
 mod stack_methods;
-pub(crate) mod tally;
+mod tally;
 #[cfg(test)]
 pub(crate) mod test_events;
 mod thread_pool;
 mod type_names;
 pub(crate) mod waits;
 
+pub(crate) use awaits::AwaitCount;
 pub use cpu_sample::CpuSample;
 pub(crate) use exceptions::Exceptions;
 pub(crate) use fields::sum;

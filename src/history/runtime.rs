@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::allocations::Allocations;
-use super::awaits::{Awaits, is_about_awaits};
+use super::awaits::{Awaiter, Awaits, is_about_awaits};
 use super::exceptions::Exceptions;
 use super::gc::{CpuTime, GcHistory};
 use super::jit::JitCounts;
@@ -81,7 +81,11 @@ impl RuntimeHistory {
                 _ if event.metadata.provider == FRAMEWORK => self.pool.take_item(event),
                 RUNTIME_INFORMATION => self.started(event),
                 _ if is_about_awaits(&event.metadata) => {
-                    self.awaits.take(event, || methods.of(event));
+                    let requests = &self.requests;
+                    self.awaits.take(event, || Awaiter {
+                        methods: methods.of(event),
+                        route: requests.incoming_route(event.activity.id),
+                    });
                 }
                 _ if is_about_requests(&event.metadata) => self.requests.take(event),
                 _ if is_about_network(&event.metadata) => self.network.take(event),
@@ -167,8 +171,10 @@ pub(crate) fn histories(
         return BTreeMap::new();
     }
     let max_collections = (MAX_COLLECTIONS / busiest.len()).max(MIN_COLLECTIONS);
+    let processes = busiest.len();
     let history = || RuntimeHistory {
         gc: GcHistory::new(max_collections),
+        awaits: Awaits::one_of(processes),
         ..RuntimeHistory::default()
     };
     let histories = busiest.into_iter().map(|pid| (pid, history()));

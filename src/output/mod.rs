@@ -38,7 +38,7 @@ pub mod perf_text;
 mod process_labels;
 mod raw_events;
 pub(crate) mod sanitize;
-mod short_name;
+pub(crate) mod short_name;
 pub mod spool_file;
 mod stack_views;
 pub mod summary;

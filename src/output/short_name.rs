@@ -38,6 +38,19 @@ impl NameStyle {
     }
 }
 
+/// Returns the short name of an asynchronous method for that of its state machine: `Orders.Load` for
+/// `Shop.Orders+<Load>d__5.MoveNext()`; for another method, its own short name.
+pub(crate) fn awaiting(name: &str) -> String {
+    let method = || {
+        let (outer, rest) = name.split_once("+<")?;
+        let (method, rest) = rest.split_once('>')?;
+        let is_plain = !method.is_empty() && !method.contains('<');
+        (is_plain && rest.ends_with(".MoveNext()")).then(|| format!("{outer}.{method}()"))
+    };
+    let method = method().unwrap_or_else(|| name.to_owned());
+    short(&method).unwrap_or(method)
+}
+
 /// Returns `Type.Method` for `Namespace.Type.Method(parameters)`, or `None` for other formats.
 fn short(name: &str) -> Option<String> {
     let mut out = String::with_capacity(name.len());
@@ -83,6 +96,26 @@ fn short(name: &str) -> Option<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn state_machines_have_the_name_of_their_method() {
+        for (name, expected) in [
+            ("Shop.Orders+<Load>d__5.MoveNext()", "Orders.Load"),
+            ("Program+<Handle>c__async0.MoveNext()", "Program.Handle"),
+            (
+                "A.Pool<System.__Canon>+<Run>d__8.MoveNext()",
+                "Pool<__Canon>.Run",
+            ),
+            (
+                "A.B+<<Start>g__Accept|0>d.MoveNext()",
+                "B+<<Start>g__Accept|0>d.MoveNext",
+            ),
+            ("A.B.Plain(int)", "B.Plain"),
+            ("", ""),
+        ] {
+            assert_eq!(awaiting(name), expected);
+        }
+    }
 
     #[test]
     fn shortens_to_type_and_method() {

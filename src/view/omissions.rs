@@ -40,8 +40,7 @@ const NO_CONTENTION: &str =
     "no waits for locks of .NET: none ended while .NET processes were captured with their events";
 
 /// Why there are no awaits.
-const NO_AWAITS: &str =
-    "no asynchronous method waited for a task, or the capture was without -awaits";
+const NO_AWAITS: &str = "no asynchronous method began to wait for a task, or the capture was without -awaits: waits that began before are not seen";
 
 /// Why there are no times of threads.
 const NO_THREAD_TIME: &str = "where threads spend the time without a CPU is not in the trace: a capture with -threadtime follows that";
@@ -100,6 +99,7 @@ pub(super) fn of(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<Stri
         },
         ReportKind::Io => return block_io::omitted(summary),
         ReportKind::Connections => return connections::omitted(summary),
+        ReportKind::Awaits => return lossy_awaits(summary),
         ReportKind::Modules => return shares_omitted(&shares.modules),
         ReportKind::Syscalls => return shares_omitted(&shares.syscalls),
         ReportKind::Threads if !full => return shares_omitted(&shares.threads),
@@ -121,6 +121,21 @@ pub(super) fn of(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<Stri
     };
     let lines: Vec<String> = more.into_iter().chain(rest.into_iter().flatten()).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// Says that it is not known which awaits had not ended, or that some are missing.
+fn lossy_awaits(summary: &Summary) -> Option<String> {
+    let awaits = summary
+        .runtimes
+        .iter()
+        .filter_map(|runtime| runtime.awaits.as_ref());
+    let is_lossy = awaits
+        .clone()
+        .any(|awaits| awaits.is_lossy || awaits.omitted > 0);
+    is_lossy.then(|| {
+        "events are lost, or there were too many awaits at once: awaits are missing, and it is not known which had not ended"
+            .to_owned()
+    })
 }
 
 fn shares_omitted(rows: &[Share]) -> Option<String> {

@@ -1,6 +1,7 @@
 //! The tables of what the events of .NET processes report.
 
 use super::table::{Cell, Table};
+use crate::output::short_name;
 use crate::output::summary::{MethodName, MethodPair, RuntimeSummary, Summary};
 use crate::output::variant_name;
 
@@ -127,40 +128,44 @@ pub(super) fn contention(summary: &Summary) -> Table {
     Table::new("contention", columns, rows)
 }
 
-/// Returns the waits of asynchronous methods by process and method.
+/// Returns the waits of asynchronous methods by process, method and request.
 pub(super) fn awaits(summary: &Summary) -> Table {
     let rows = of_each(summary, |runtime| runtime.awaits.as_ref());
     let rows = rows.flat_map(|(pid, awaits)| {
         awaits.rows.iter().map(move |row| {
-            let [leaf, own] = methods(&row.methods);
-            let code = match own {
-                Cell::None => "library",
-                _ => "own",
+            let mean = match row.count {
+                0 => Cell::None,
+                count => Cell::Number(row.ms / count as f64),
             };
             [
                 pid.into(),
-                code.into(),
                 row.count.into(),
-                (row.ms / row.count.max(1) as f64).into(),
+                mean,
                 row.max_ms.into(),
                 row.unended.into(),
                 (row.ms + row.unended_ms).into(),
-                leaf,
+                if row.is_own { "own" } else { "library" }.into(),
+                (&*short_name::awaiting(&row.method.name)).into(),
+                (&*row.request).into(),
             ]
         })
     });
     let columns = [
         "pid",
-        "code",
         "awaits",
         "mean_ms",
         "max_ms",
         "unended",
         "waiting_ms",
+        "code",
         "method",
+        "request",
     ];
     Table::new("awaits", columns, rows)
 }
+
+/// Columns of awaits that a terminal may have no room for.
+pub(super) const OPTIONAL_AWAIT_COLUMNS: [&str; 3] = ["pid", "code", "max_ms"];
 
 /// Returns the allocations by process, type and method.
 pub(super) fn allocations(summary: &Summary) -> Table {

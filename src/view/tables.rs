@@ -45,6 +45,9 @@ pub fn print_table(
     if let Some(width) = width.filter(|_| format == TableFormat::Text) {
         match kind {
             ReportKind::Io => table.drop_columns(width, &block_io::OPTIONAL_COLUMNS),
+            ReportKind::Awaits => {
+                table.drop_columns(width, &runtime_tables::OPTIONAL_AWAIT_COLUMNS);
+            }
             ReportKind::Connections => table.drop_columns(width, &connections::OPTIONAL_COLUMNS),
             ReportKind::Wakeups => table.drop_columns(width, &wakeups::OPTIONAL_COLUMNS),
             _ => {}

@@ -345,6 +345,12 @@ impl Requests {
         })
     }
 
+    /// Returns the row of the name of the incoming request that an activity is for.
+    pub(super) fn incoming_route(&self, id: ActivityId) -> Option<u32> {
+        let (_, row) = self.incoming(id)?;
+        Some(self.rows.get(row? as usize)?.route)
+    }
+
     /// Returns the row of a name, or that of all others.
     fn route_row(&mut self, route: Route) -> u32 {
         if let Some(row) = self.by_route.get(&route) {

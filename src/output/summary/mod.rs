@@ -32,10 +32,10 @@ pub use processes::ProcessSummary;
 pub(crate) use processes::{is_program, program_of};
 pub use programs::ProgramSummary;
 pub use runtimes::{
-    AllocationRow, AllocationSummary, EventCount, ExceptionRow, ExceptionSummary, GcSummary,
-    HeapGrowth, JitRow, JitSummary, JitTier, MethodName, MethodPair, NetworkStep, RequestCounts,
-    RequestDirection, RequestRoute, RequestSummary, RuntimeSummary, SlowRequest, StepKind,
-    ThreadPoolSummary, WaitRow, WaitSummary,
+    AllocationRow, AllocationSummary, AwaitRow, AwaitSummary, EventCount, ExceptionRow,
+    ExceptionSummary, GcSummary, HeapGrowth, JitRow, JitSummary, JitTier, MethodName, MethodPair,
+    NetworkStep, RequestCounts, RequestDirection, RequestRoute, RequestSummary, RuntimeSummary,
+    SlowRequest, StepKind, ThreadPoolSummary, WaitRow, WaitSummary,
 };
 pub(crate) use shares::TOP_OF_PROCESS;
 pub use shares::{Share, Shares};

@@ -1,6 +1,7 @@
 //! What the events of .NET runtimes report about their processes.
 
 mod allocations;
+mod awaits;
 mod events;
 mod exceptions;
 mod gc;
@@ -11,6 +12,7 @@ mod thread_pool;
 mod waits;
 
 pub use allocations::{AllocationRow, AllocationSummary};
+pub use awaits::{AwaitRow, AwaitSummary};
 pub use events::EventCount;
 pub use exceptions::{ExceptionRow, ExceptionSummary};
 pub use gc::{GcSummary, HeapGrowth};
@@ -61,7 +63,7 @@ pub struct RuntimeSummary {
     /// Waits for handles, monitors and tasks, which runtimes report since .NET 9 if requested.
     pub waits: Option<WaitSummary>,
     /// Waits of asynchronous methods for tasks, which a capture must request.
-    pub awaits: Option<WaitSummary>,
+    pub awaits: Option<AwaitSummary>,
     /// Allocations, by the reports that a capture must request.
     pub allocations: Option<AllocationSummary>,
     /// The thread pool.
@@ -83,7 +85,8 @@ impl RuntimeSummary {
         if let Some(exceptions) = &mut self.exceptions {
             exceptions.rows.truncate(MAX_ROWS);
         }
-        let waits = [&mut self.contention, &mut self.waits, &mut self.awaits];
+        self.awaits.iter_mut().for_each(AwaitSummary::truncate);
+        let waits = [&mut self.contention, &mut self.waits];
         for waits in waits.into_iter().flatten() {
             waits.rows.truncate(MAX_ROWS);
         }
@@ -149,9 +152,9 @@ impl Context<'_> {
             gc: gc::summary(self, history),
             jit: jit::summary(&history.jit),
             exceptions: exceptions::summary(self, &history.exceptions, &types),
-            contention: waits::summary(self, pid, &history.contention.rows, false),
-            waits: waits::summary(self, pid, &history.waits.rows, false),
-            awaits: waits::summary(self, pid, &history.awaits.rows, true),
+            contention: waits::summary(self, pid, &history.contention),
+            waits: waits::summary(self, pid, &history.waits),
+            awaits: awaits::summary(self, pid, history),
             allocations: allocations::summary(self, &history.allocations, &types),
             thread_pool: thread_pool::summary(self, &history.pool),
             requests: requests::summary(self, pid, &history.requests),

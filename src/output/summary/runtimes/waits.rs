@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, MAX_ROWS, MethodPair, largest, ms};
-use crate::history::EventMethods;
-use crate::history::tally::Tally;
-use crate::history::waits::WaitCount;
+use super::{Context, MethodPair, largest, ms};
+use crate::history::waits::{WaitCount, Waits};
 use crate::trace::Pid;
 
 /// Waits of the threads of a process.
@@ -52,25 +50,17 @@ pub struct WaitRow {
     pub owner_tid: Option<i32>,
 }
 
-pub(super) fn summary(
-    context: &Context<'_>,
-    pid: Pid,
-    waits: &Tally<EventMethods, WaitCount>,
-    is_own_first: bool,
-) -> Option<WaitSummary> {
+pub(super) fn summary(context: &Context<'_>, pid: Pid, waits: &Waits) -> Option<WaitSummary> {
     let mut all = WaitCount::default();
-    waits.rows().for_each(|(_, row)| all.add(row));
-    all.add(waits.others());
-    let rows = waits.rows().map(|(&methods, count)| {
+    waits.rows.rows().for_each(|(_, row)| all.add(row));
+    all.add(waits.rows.others());
+    let rows = waits.rows.rows().map(|(&methods, count)| {
         let key = (context.methods(methods), methods.waits_for_task);
         (key, count.clone())
     });
-    let size = |row: &WaitCount| row.ns.saturating_add(row.unended_ns);
-    // Servers wait for their clients most of the time: the user's methods are first.
-    let (own, others): (Vec<_>, Vec<_>) =
-        rows.partition(|((methods, _), _)| is_own_first && methods.own.is_some());
-    let [own, others] = [own, others].map(|rows| largest(rows.into_iter(), WaitCount::add, size));
-    let rows = own.into_iter().chain(others).take(MAX_ROWS);
+    let rows = largest(rows, WaitCount::add, |row| {
+        row.ns.saturating_add(row.unended_ns)
+    });
     let row = |((methods, for_task), row): (_, WaitCount)| WaitRow {
         methods,
         for_task,
@@ -89,7 +79,7 @@ pub(super) fn summary(
         max_ms: ms(all.max_ns),
         unended: all.unended,
         unended_ms: ms(all.unended_ns),
-        rows: rows.map(row).collect(),
+        rows: rows.into_iter().map(row).collect(),
     })
 }
 
