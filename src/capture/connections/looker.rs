@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::lacks::Lacks;
+use crate::capture::usage;
 use crate::machine::{self, Reading, TcpSocket, TcpSockets, TcpState};
 use crate::perf;
 use crate::trace::{Nanos, Pid};
@@ -18,7 +19,7 @@ use crate::trace::{Nanos, Pid};
 /// Minimum time between two looks, and between two searches for network namespaces of new processes.
 const INTERVAL: Duration = Duration::from_secs(1);
 const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
-/// What a look may take, as a part of the time between two, and the longest time between two.
+/// CPU time that a look may take, as a part of the time between two, and the longest time between two.
 const MAX_SHARE: u32 = 100;
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest time after which sockets that ended are read, and the end of the capture is noticed.
@@ -142,12 +143,12 @@ impl Looker {
                 self.next_search = Instant::now();
             }
             if is_over || Instant::now() >= next_namespaces {
-                let started = Instant::now();
+                let started = usage::thread_cpu_time();
                 self.find_namespaces(&self.orders.pids());
                 next_namespaces = after(started, SEARCH_INTERVAL);
             }
             if is_over || Instant::now() >= next {
-                let started = Instant::now();
+                let started = usage::thread_cpu_time();
                 self.list();
                 next = after(started, INTERVAL);
             }
@@ -256,13 +257,13 @@ impl Looker {
 
     /// Searches the processes of all sockets.
     fn find_owners(&mut self, pids: &[Pid]) {
-        let started = Instant::now();
+        let started = (Instant::now(), usage::thread_cpu_time());
         let mut owners = FxHashMap::default();
         let mut is_complete = true;
         for &pid in pids {
             for inode in machine::socket_inodes(pid) {
                 owners.entry(inode).or_insert(pid);
-                if started.elapsed() > MAX_SEARCH || self.orders.is_aborted() {
+                if started.0.elapsed() > MAX_SEARCH || self.orders.is_aborted() {
                     is_complete = false;
                     break;
                 }
@@ -275,7 +276,7 @@ impl Looker {
                 self.owners.extend(owners);
             }
         }
-        self.next_search = after(started, Duration::ZERO);
+        self.next_search = after(started.1, Duration::ZERO);
     }
 
     /// Reads the sockets that have ended. Returns whether there are any.
@@ -327,10 +328,10 @@ impl Looker {
     }
 }
 
-/// Returns when to do again what has started at a time and is done now.
-fn after(started: Instant, interval: Duration) -> Instant {
-    let pause = (started.elapsed() * MAX_SHARE).clamp(interval, MAX_INTERVAL);
-    Instant::now() + pause
+/// Returns when to do again what began at a CPU time of this thread and is done now.
+fn after(started: Duration, interval: Duration) -> Instant {
+    let took = usage::thread_cpu_time().saturating_sub(started);
+    Instant::now() + (took * MAX_SHARE).clamp(interval, MAX_INTERVAL)
 }
 
 /// Returns why the sockets of a process cannot be listed.
