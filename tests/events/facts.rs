@@ -10,7 +10,8 @@ use perfcollect::trace::Nanos;
 use serde_json::Value;
 
 use crate::readers::{
-    ALLOCATION_TICK, CONTENTION_STOP, GC_START, JITTING, METHOD_LOADED, is_of_runtime,
+    ALLOCATION_TICK, CONTENTION_START, CONTENTION_STOP, GC_START, JITTING, METHOD_LOADED,
+    is_of_runtime,
 };
 use crate::support::events::for_each_raw_event;
 
@@ -88,7 +89,8 @@ const MAX_UNSEEN_METHODS: u64 = 64;
 /// runtime's counters.
 #[track_caller]
 pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
-    let (mut started, mut compiled, mut waits) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut started, mut compiled) = (Vec::new(), Vec::new());
+    let (mut waits, mut waiting) = (Vec::new(), Vec::new());
     let mut collections = [const { Vec::new() }; 3];
     let mut last_before = None;
     for_each_raw_event(trace, |event| {
@@ -102,6 +104,8 @@ pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
             last_before = is_last.then_some(at).or(last_before);
         } else if is_of_runtime(event, METHOD_LOADED) {
             compiled.push(at);
+        } else if is_of_runtime(event, CONTENTION_START) {
+            waiting.push(at);
         } else if is_of_runtime(event, CONTENTION_STOP) {
             waits.push(at);
         } else if is_of_runtime(event, GC_START) {
@@ -127,7 +131,8 @@ pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
     let early = compiled_before(trace) + MAX_UNSEEN_METHODS;
     let methods = count(&compiled, from)..=count(&started, until) + early;
     expect(methods, &facts["jittedMethods"], "methods");
-    let contentions = count(&waits, from)..=count(&waits, until);
+    // The runtime counts a wait before the event about its end.
+    let contentions = count(&waits, from)..=count(&waits, until).max(count(&waiting, until));
     expect(contentions, &facts["lockContentions"], "contentions");
     for (generation, started) in collections.iter().enumerate() {
         let range = count(started, from)..=count(started, until);

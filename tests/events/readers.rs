@@ -14,6 +14,7 @@ use crate::support::perfview_json;
 pub(crate) const GC_START: u32 = 1;
 pub(crate) const ALLOCATION_TICK: u32 = 10;
 pub(crate) const EXCEPTION: u32 = 80;
+pub(crate) const CONTENTION_START: u32 = 81;
 pub(crate) const CONTENTION_STOP: u32 = 91;
 pub(crate) const METHOD_LOADED: u32 = 143;
 pub(crate) const JITTING: u32 = 145;

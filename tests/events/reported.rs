@@ -7,11 +7,11 @@ use perfcollect::output::summary::{MethodPair, RuntimeSummary, Summary};
 use serde_json::Value;
 
 use crate::captured::Captured;
-use crate::readers::{ALLOCATION_TICK, CONTENTION_STOP, EXCEPTION, is_of_runtime};
+use crate::readers::{
+    ALLOCATION_TICK, CONTENTION_START, CONTENTION_STOP, EXCEPTION, is_of_runtime,
+};
 use crate::support::events::{for_each_raw_event, raw_runtime_events};
 use crate::tables::{ROUNDING, expect_near};
-
-const CONTENTION_START: u32 = 81;
 
 /// Returns what the summary has about the only process with events.
 #[track_caller]
