@@ -111,12 +111,7 @@ impl Capture {
     /// Returns whether there is anything but CPU samples, events and what threads waited for.
     #[must_use]
     pub fn has_others(&self) -> bool {
-        let block_io = self.info.block_io.as_ref();
-        let has_io = block_io.is_some_and(|block_io| !block_io.rows.is_empty());
-        let connections = self.info.connections.as_ref();
-        let has_connections = connections.is_some_and(|connections| !connections.rows.is_empty());
-        has_io
-            || has_connections
+        self.info.has_input_or_output()
             || !self.raw_trace.faults.is_empty()
             || !self.raw_trace.wakeups.is_empty()
     }

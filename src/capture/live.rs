@@ -211,13 +211,10 @@ pub fn run(
         let at_most = left.map_or(tick, |left| left.min(tick));
         if let Err(error) = wait(
             &session,
-            [
-                block_io.iter().flat_map(BlockIoCapture::wake_fds).collect(),
-                connections
-                    .iter()
-                    .flat_map(ConnectionCapture::wake_fds)
-                    .collect(),
-            ],
+            block_io
+                .iter()
+                .flat_map(BlockIoCapture::wake_fds)
+                .chain(connections.iter().flat_map(ConnectionCapture::wake_fds)),
             signals,
             command.as_ref(),
             at_most,
@@ -454,17 +451,17 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
 }
 
 /// Sleeps until a ring buffer fills up, a signal arrives, the command ends or the time is over.
-fn wait(
-    session: &PerfSession,
-    tracepoints: [Vec<BorrowedFd<'_>>; 2],
-    signals: &Signals,
-    command: Option<&Command>,
+fn wait<'a>(
+    session: &'a PerfSession,
+    tracepoints: impl Iterator<Item = BorrowedFd<'a>>,
+    signals: &'a Signals,
+    command: Option<&'a Command>,
     at_most: Duration,
 ) -> io::Result<()> {
     let others = [Some(signals.as_fd()), command.and_then(Command::end_fd)];
     let fds: Vec<BorrowedFd<'_>> = session
         .wake_fds()
-        .chain(tracepoints.into_iter().flatten())
+        .chain(tracepoints)
         .chain(others.into_iter().flatten())
         .collect();
     let mut polls: Vec<_> = fds

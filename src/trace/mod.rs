@@ -269,6 +269,15 @@ pub struct CaptureInfo {
 }
 
 impl CaptureInfo {
+    /// Returns whether there are requests to disks, or connections.
+    #[must_use]
+    pub fn has_input_or_output(&self) -> bool {
+        let requests = self.block_io.as_ref().map(|block_io| block_io.rows.len());
+        let connections = self.connections.as_ref();
+        let connections = connections.map(|connections| connections.rows.len());
+        requests.into_iter().chain(connections).any(|rows| rows > 0)
+    }
+
     /// Returns whether the sampled event counts time, or nearly so.
     ///
     /// Samples of other events, such as tracepoints of a recording, have a nominal weight.

@@ -263,11 +263,7 @@ fn drop_others(selection: &Selection, trace: &mut Trace, whole: &Summary) -> Res
         true => whole.samples > 0,
         false => whole.samples > 0 || whole.blocked.is_some(),
     };
-    let requests = trace.info.block_io.as_ref();
-    let requests = requests.is_some_and(|block_io| !block_io.rows.is_empty());
-    let connections = trace.info.connections.as_ref();
-    let has_connections = connections.is_some_and(|connections| !connections.rows.is_empty());
-    let has_tables = requests || has_connections;
+    let has_tables = trace.info.has_input_or_output();
     let others = [&trace.faults, &trace.wakeups, &trace.blocked];
     let others = others.iter().any(|samples| !samples.is_empty());
     let has_others = waits || others || (has_tables && !selection.selects_samples_only());

@@ -142,8 +142,7 @@ pub(super) struct Attempts {
 
 impl Attempts {
     /// Processes a record. Passes how an attempt ended to `each`: its process, its peer, and its duration in
-    /// nanoseconds. Returns `None` if the
-    /// record is malformed.
+    /// nanoseconds. Returns `None` if the record is malformed.
     pub(super) fn record(
         &mut self,
         changes: &StateChanges,
@@ -208,7 +207,11 @@ impl Attempts {
                 }
             }
             // A process that closes a socket with data that it has not read resets the connection itself.
-            (_, TcpState::CLOSE) if change.is_by_interrupt && self.aborted.len() < MAX_ATTEMPTS => {
+            (_, TcpState::CLOSE) if change.is_by_interrupt => {
+                // Those of other processes are there, too, and stay.
+                if self.aborted.len() >= MAX_ATTEMPTS {
+                    self.aborted.clear();
+                }
                 self.aborted.insert((change.local, change.remote));
             }
             _ => {}
