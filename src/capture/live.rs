@@ -191,7 +191,7 @@ pub fn run(
     let mut off_cpu = None;
     if let Some(share) = request.off_cpu {
         let named = !matches!(request.target, Target::SystemWide);
-        match OffCpu::start(named.then(|| engine.processes()), share) {
+        match OffCpu::start(named.then(|| engine.processes()), share, started) {
             Ok(started) => off_cpu = Some(started),
             Err(notice) => notices.push(notice),
         }

@@ -221,6 +221,9 @@ impl<'a, W: Write> Engine<'a, W> {
                 if self.filter.follow(time, record) {
                     self.walker.machine.apply(time, record);
                     self.starting.follow(record, &self.walker.machine);
+                    if let Record::Exit { tid, .. } = *record {
+                        self.timeline.end(tid, time);
+                    }
                     self.follow_runtimes(time, record);
                 }
             }

@@ -23,6 +23,8 @@ impl<W: Write> Engine<'_, W> {
             weight: self.weight.weigh(record),
             ..sample
         };
+        self.timeline
+            .sample(tid_of(record), record.time, sample.weight.0);
         if let Some(starts) = self.events.starts() {
             let machine = &self.walker.machine;
             starts.sampled(record.pid, record.time, sample.weight, || {

@@ -6,6 +6,7 @@
 
 mod burst;
 mod listing;
+mod tail;
 mod throttling;
 mod tick;
 mod ticker;
@@ -51,11 +52,16 @@ pub(super) struct OffCpu {
 
 impl OffCpu {
     /// Starts to look. `share` is the part of a CPU that this may take, from 0 to 1. Without `pids`, it
-    /// looks at all processes of the machine.
+    /// looks at all processes of the machine. `started` is the start of the capture: threads that are newer count
+    /// from their own.
     ///
     /// # Errors
     /// The kernel does not count the time of threads, or has no thread left.
-    pub(super) fn start(pids: Option<Vec<Pid>>, share: f64) -> Result<Self, Notice> {
+    pub(super) fn start(
+        pids: Option<Vec<Pid>>,
+        share: f64,
+        started: Nanos,
+    ) -> Result<Self, Notice> {
         let unavailable = |why: &str, remedy: &str| {
             let what = format!("where threads wait is not in the trace: {why}");
             Notice::new(NoticeKind::NoThreadTime, what, remedy)
@@ -79,19 +85,19 @@ impl OffCpu {
             rounds: AtomicU32::new(0),
         });
         let (sender, ticks) = sync_channel(QUEUE);
-        let ticker = Ticker::new(Arc::clone(&shared), sender, share);
+        let ticker = Ticker::new(Arc::clone(&shared), sender, share, started);
         let named = thread::Builder::new().name("off-cpu".into());
-        let started = named.spawn(move || {
+        let ticker = named.spawn(move || {
             // Without it, it would look only when the threads of the target do not run.
             let _ = crate::perf::run_first();
             ticker.run();
         });
-        let started =
-            started.map_err(|error| unavailable(&format!("no thread can start ({error})"), ""))?;
+        let ticker =
+            ticker.map_err(|error| unavailable(&format!("no thread can start ({error})"), ""))?;
         Ok(Self {
             shared,
             share,
-            ticker: started.thread().clone(),
+            ticker: ticker.thread().clone(),
             started: Instant::now(),
             length: Duration::ZERO,
             ticks,

@@ -117,7 +117,12 @@ impl WatchedProcess {
 }
 
 impl Ticker {
-    pub(super) fn new(shared: Arc<Shared>, ticks: SyncSender<Tick>, share: f64) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        ticks: SyncSender<Tick>,
+        share: f64,
+        started: Nanos,
+    ) -> Self {
         let share = share.clamp(MIN_SHARE, 1.0);
         Self {
             shared,
@@ -129,7 +134,7 @@ impl Ticker {
             groups: GroupReader::default(),
             unread: Vec::new(),
             ignored: FxHashSet::default(),
-            started: perf::now(),
+            started,
             next_list: Instant::now(),
             next_limits: Instant::now(),
             owed: Duration::ZERO,

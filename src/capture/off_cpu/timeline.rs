@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::tail::Tail;
 use super::tick::Tick;
 use crate::machine::{Switches, ThreadCounters};
 use crate::trace::{Nanos, Tid};
@@ -37,6 +38,8 @@ struct Line<P> {
     left: Option<Nanos>,
     /// Times since then that were returned already, in nanoseconds.
     returned: u64,
+    /// What happened since the last tick.
+    tail: Tail,
 }
 
 /// A time that a thread spent without a CPU.
@@ -80,6 +83,20 @@ impl<P: Clone> Timeline<P> {
         self.threads.get_mut(&tid)?.place.as_mut()
     }
 
+    /// Adds a sample of a thread that ran, which stands for `length` nanoseconds.
+    pub(in crate::capture) fn sample(&mut self, tid: Tid, time: Nanos, length: u64) {
+        if let Some(line) = self.threads.get_mut(&tid) {
+            line.tail.sample(time, length);
+        }
+    }
+
+    /// Adds the end of a thread. Its last tick follows.
+    pub(in crate::capture) fn end(&mut self, tid: Tid, time: Nanos) {
+        if let Some(line) = self.threads.get_mut(&tid) {
+            line.tail.end = Some(time);
+        }
+    }
+
     /// Adds a tick, with the place where the thread waits. Returns the times since the tick before, in
     /// order; a time of zero length is left out.
     pub(in crate::capture) fn tick(&mut self, tick: &Tick, place: Option<P>) -> Vec<Wait<P>> {
@@ -90,15 +107,21 @@ impl<P: Clone> Timeline<P> {
             place: None,
             left: None,
             returned: 0,
+            tail: Tail::new(last, counters.ran_ns),
         });
         let Some(mut line) = known.or(first) else {
             return Vec::new();
         };
         let start = line.last.0;
-        let end = tick.time.0.max(start);
+        let ended = line.tail.end.filter(|_| tick.counters.is_none());
+        let end = ended
+            .map_or(tick.time, |end| end.min(tick.time))
+            .0
+            .max(start);
         let was_waiting = line.place.is_some() && line.left.is_none();
         let old = line.place.clone();
-        let Some(counters) = tick.counters else {
+        let at_end = ended.map(|_| line.counters_at(Nanos(end)));
+        let Some(counters) = tick.counters.or(at_end) else {
             let unchanged = if was_waiting {
                 tick.unchanged_until.0.clamp(start, end) - start
             } else {
@@ -109,8 +132,10 @@ impl<P: Clone> Timeline<P> {
             return last.into_iter().collect();
         };
         let has_run = counters.slices != line.counters.slices;
-        if was_waiting && place.is_none() && !has_run && !tick.is_last {
+        let is_last = tick.is_last || ended.is_some();
+        if was_waiting && place.is_none() && !has_run && !is_last {
             // It has been woken and waits for a CPU: since when is counted when it has one.
+            line.tail.look(tick.time, counters.ran_ns);
             self.threads.insert(tick.tid, line);
             return Vec::new();
         }
@@ -157,7 +182,8 @@ impl<P: Clone> Timeline<P> {
         let (to_old, to_new) = match &place {
             Some(_) if old.is_some() => (unchanged + rest / 2, rest - rest / 2),
             Some(_) => (unchanged, rest),
-            None if tick.is_last => (unchanged + rest.saturating_sub(UNCOUNTED_NS), 0),
+            None if ended.is_some() && was_waiting => (unchanged + rest, 0),
+            None if is_last => (unchanged + rest.saturating_sub(UNCOUNTED_NS), 0),
             None => (unchanged, 0),
         };
         let new_start = end - to_new - for_cpu;
@@ -184,6 +210,10 @@ impl<P: Clone> Timeline<P> {
         let after = Wait::of(State::Waits(place.clone()), new_start, to_new);
         let waits = before.into_iter().chain(parts.into_iter().flatten());
         let waits = waits.chain(last).chain(after).collect();
+        if ended.is_some() {
+            return waits;
+        }
+        line.tail.look(tick.time, counters.ran_ns);
         match place {
             Some(_) => {
                 line = Line {
@@ -192,6 +222,7 @@ impl<P: Clone> Timeline<P> {
                     place,
                     left: None,
                     returned: 0,
+                    tail: line.tail,
                 };
             }
             None => {
@@ -201,6 +232,17 @@ impl<P: Clone> Timeline<P> {
         }
         self.threads.insert(tick.tid, line);
         waits
+    }
+}
+
+impl<P> Line<P> {
+    /// Returns the counters at the end of the thread. It may have waited for a CPU since the last tick: that is
+    /// not known.
+    fn counters_at(&self, end: Nanos) -> ThreadCounters {
+        ThreadCounters {
+            ran_ns: self.tail.ran_at(end),
+            ..self.counters
+        }
     }
 }
 
@@ -399,5 +441,36 @@ mod tests {
         assert_eq!(waits(&found), [(State::Waits(Some('a')), 100, 100)]);
         assert!(!timeline.follows(Tid(2)));
         assert!(timeline.tick(&tick(500, 500, 0, 0, 1), None).is_empty());
+    }
+
+    #[test]
+    fn what_follows_the_last_look_ends_with_the_thread() {
+        let last = Tick {
+            counters: None,
+            ..tick(300, 200, 0, 0, 0)
+        };
+        // It was waiting until 200 at least, and ended at 280.
+        let mut timeline = Timeline::default();
+        timeline.tick(&start(100, 0, 0), Some('a'));
+        timeline.end(Tid(2), Nanos(280 * MS));
+        let found = timeline.tick(&last, None);
+        assert_eq!(waits(&found), [(State::Waits(Some('a')), 100, 180)]);
+        assert!(!timeline.follows(Tid(2)));
+        // It ran for 30 of that. Its counters contain the sample before the last look.
+        let mut timeline = Timeline::default();
+        timeline.tick(&start(100, 0, 0), Some('a'));
+        for ms in [180, 220, 230, 240] {
+            timeline.sample(Tid(2), Nanos(ms * MS), 10 * MS);
+        }
+        timeline.tick(&tick(200, 150, 12, 0, 2), Some('b'));
+        timeline.end(Tid(2), Nanos(280 * MS));
+        let found = timeline.tick(&last, None);
+        assert_eq!(waits(&found), [(State::Waits(Some('b')), 200, 50)]);
+        // It ran at the last look, and the rest is less than what the scheduler counts late.
+        let mut timeline = Timeline::<char>::default();
+        timeline.tick(&start(100, 0, 0), None);
+        timeline.sample(Tid(2), Nanos(105 * MS), 75 * MS);
+        timeline.end(Tid(2), Nanos(180 * MS));
+        assert!(timeline.tick(&last, None).is_empty());
     }
 }

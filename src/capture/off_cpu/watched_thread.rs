@@ -22,6 +22,9 @@ const FILES: u64 = 2;
 /// Least time without a CPU for which it matters why, in nanoseconds.
 const MIN_WAITED_NS: u64 = 100_000;
 
+/// Largest error of the time when a thread started, which the kernel cuts to its clock tick of 10 ms.
+const START_ERROR_NS: u64 = 5_000_000;
+
 /// Why a thread is not watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotWatched {
@@ -75,9 +78,10 @@ impl WatchedThread {
             Err(error) => return Err(error),
         };
         let now = perf::now();
-        let start = started(pid, tid, now).filter(|start| *start > capture_start);
+        let start =
+            started(pid, tid, now).filter(|start| start.0 + START_ERROR_NS > capture_start.0);
         let (counters, last) = match start {
-            Some(start) => (ThreadCounters::default(), start),
+            Some(start) => (ThreadCounters::default(), start.max(capture_start)),
             None => (counters, now),
         };
         Ok(Self {
@@ -191,13 +195,14 @@ fn counters(file: &File) -> Option<ThreadCounters> {
     ThreadCounters::parse(std::str::from_utf8(buffer.get(..length)?).ok()?)
 }
 
-/// Returns when a thread started, to 10 ms.
+/// Returns when a thread started, to [`START_ERROR_NS`].
 fn started(pid: Pid, tid: Tid, now: Nanos) -> Option<Nanos> {
     let ticks = machine::thread_start_ticks(pid, tid)?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     let boot = clock_gettime(ClockId::Boottime);
     let since_boot = boot.tv_sec as u128 * 1_000_000_000 + boot.tv_nsec as u128;
-    let started = u128::from(ticks) * 1_000_000_000 / u128::from(per_second);
+    let started =
+        u128::from(ticks) * 1_000_000_000 / u128::from(per_second) + u128::from(START_ERROR_NS);
     let age = u64::try_from(since_boot.checked_sub(started)?).ok()?;
     Some(Nanos(now.0.saturating_sub(age)))
 }
