@@ -23,6 +23,8 @@ const LIMIT: Duration = Duration::from_secs(90);
 const WAITING: &str = include_str!("workloads/native/waiting_times.c");
 /// Threads that wait in many places for random times: `tests/workloads/native/waiting_places.c`.
 const PLACES: &str = include_str!("workloads/native/waiting_places.c");
+/// Threads that end before most looks: `tests/workloads/native/short_threads.c`.
+const SHORT: &str = include_str!("workloads/native/short_threads.c");
 /// Seconds for which the program runs.
 const SECONDS: &str = "4";
 
@@ -167,6 +169,25 @@ fn places_have_the_shares_that_threads_measured() {
     println!("total variation {:.2} %", distance * 100.0);
     // Beside eight compilers it was 8 %; if all places had the same time, it would be 34 %.
     assert!(distance < 0.15, "{distance}: {places:?}");
+}
+
+/// Few of the threads are looked at. The others have their time, and their function.
+#[test]
+fn short_threads_have_their_times() {
+    need_capture!();
+    need_command!("cc");
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled(directory.path(), "short", SHORT, &["-O1", "-g", "-pthread"]);
+    let traced = Traced::command(directory, &[program.to_str().unwrap(), SECONDS]);
+    let mut lines = traced.printed.lines();
+    let lived = lines.find_map(|line| line.strip_prefix("short_life "));
+    let lived: f64 = lived.unwrap().parse().unwrap();
+    let found = below(&traced.entry("x", "blocked.folded"), "short_life");
+    let sum: f64 = found.values().sum();
+    assert!((sum - lived).abs() < lived * 0.15, "{lived} ms, {found:?}");
+    let threads = traced.times().threads;
+    let short = threads.iter().filter(|row| row.name == "short");
+    assert!(short.count() > 50, "{threads:?}");
 }
 
 #[test]

@@ -35,7 +35,9 @@ use super::woken_threads::WokenThreads;
 use super::{MAX_TARGET_CHARS, process_limits, usage};
 use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
-use crate::trace::{Callers, CaptureInfo, CounterEvent, Header, Notice, NoticeKind, Pid, Symptom};
+use crate::trace::{
+    Callers, CaptureInfo, CounterEvent, Header, Nanos, Notice, NoticeKind, Pid, Symptom,
+};
 
 /// Maximum time that a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(1);
@@ -192,7 +194,10 @@ pub fn run(
     if let Some(share) = request.off_cpu {
         let named = !matches!(request.target, Target::SystemWide);
         match OffCpu::start(named.then(|| engine.processes()), share, started) {
-            Ok(started) => off_cpu = Some(started),
+            Ok(started) => {
+                engine.follow_waits();
+                off_cpu = Some(started);
+            }
             Err(notice) => notices.push(notice),
         }
     }
@@ -257,6 +262,7 @@ pub fn run(
         if let Some(off_cpu) = &mut off_cpu {
             off_cpu.follow(engine.processes());
             off_cpu.ticks(flush_limit, |tick| engine.look(tick));
+            engine.add_unseen_threads(flush_limit);
         }
         let (samples, bytes, events) = (engine.samples(), engine.bytes(), engine.event_size());
         report(Progress {
@@ -336,6 +342,7 @@ pub fn run(
     });
     if let Some(off_cpu) = off_cpu {
         notices.extend(off_cpu.finish(ended, |tick| engine.look(tick)));
+        engine.add_unseen_threads(Nanos(u64::MAX));
     }
     engine.finish_sessions(|| signals.pending());
     if end != End::Signal && signals.pending() {

@@ -7,9 +7,15 @@ use std::rc::Rc;
 use rustc_hash::FxBuildHasher;
 
 use super::Engine;
-use crate::capture::off_cpu::{Found, State, Tick, Wait};
+use crate::capture::off_cpu::{Found, State, Tick, Unseen, Wait};
 use crate::capture::snapshot;
-use crate::trace::{Blocked, CodeAddress, Cpu, Nanos, ProcessId, Sample, Truncation};
+use crate::perf::Record;
+use crate::trace::{
+    Blocked, CodeAddress, Cpu, Nanos, Pid, ProcessId, Sample, ThreadId, Tid, Truncation,
+};
+
+/// The process that starts the threads of the kernel, in the initial pid namespace.
+const KTHREADD: Pid = Pid(2);
 
 /// Where a thread waits.
 #[derive(Clone)]
@@ -35,13 +41,57 @@ impl<W: Write> Engine<'_, W> {
             *known = new.clone();
         }
         let waits = self.timeline.tick(tick, place);
+        self.push_waits(tick.tid, thread, waits);
+    }
+
+    /// Follows the start and the end of a thread, which may have no look.
+    pub(super) fn follow_life(&mut self, time: Nanos, record: &Record<'_>) {
+        let machine = &self.walker.machine;
+        match *record {
+            Record::Fork {
+                pid,
+                tid,
+                parent_pid,
+                ..
+            } => {
+                let has_code = |pid| {
+                    machine
+                        .maps(pid)
+                        .is_some_and(|maps| maps.iter().next().is_some())
+                };
+                let is_of_kernel = parent_pid == KTHREADD && !has_code(parent_pid);
+                // Tasks outside of the pid namespace have no ids.
+                if pid.0 > 0 && tid.0 > 0 && !is_of_kernel {
+                    self.timeline.start(pid, tid, time);
+                }
+            }
+            Record::Exit { tid, .. } => {
+                let name = machine.thread_name(tid);
+                self.timeline.end(tid, time, name.unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the threads that ended before they were found waiting, whose looks are all known at a time.
+    pub(in crate::capture) fn add_unseen_threads(&mut self, now: Nanos) {
+        while let Some(Unseen { pid, tid, waits }) = self.timeline.next_unseen(now) {
+            if !waits.is_empty() {
+                let (thread, _) = self.walker.machine.sampled(pid, tid);
+                self.push_waits(tid, thread, waits);
+            }
+        }
+    }
+
+    /// Adds the times without a CPU of a thread.
+    fn push_waits(&mut self, tid: Tid, thread: ThreadId, waits: Vec<Wait<Place>>) {
         for wait in waits {
             let Wait {
                 state,
                 start,
                 length,
             } = wait;
-            let last_run = || self.last_runs.get(&tick.tid).cloned();
+            let last_run = || self.last_runs.get(&tid).cloned();
             let (leaf, place) = match state {
                 State::Waits(place) => {
                     let leaf = place.as_ref().map(|place| place.leaf);
@@ -69,8 +119,8 @@ impl<W: Write> Engine<'_, W> {
                 stack,
             });
         }
-        if !self.timeline.follows(tick.tid) {
-            self.last_runs.remove(&tick.tid);
+        if !self.timeline.follows(tid) {
+            self.last_runs.remove(&tid);
         }
     }
 

@@ -63,6 +63,8 @@ pub(super) struct Engine<'a, W> {
     deepest: BTreeMap<Cpu, u64>,
     /// Where the threads of the target were without a CPU.
     timeline: Timeline<Place>,
+    /// Whether there are looks at threads.
+    follows_waits: bool,
     /// Where they last ran, by samples.
     last_runs: FxHashMap<Tid, Place>,
     /// Stack of the current sample, kept to avoid an allocation per sample.
@@ -101,6 +103,7 @@ impl<'a, W: Write> Engine<'a, W> {
             doubtful: DoubtfulCallers::default(),
             deepest: BTreeMap::new(),
             timeline: Timeline::default(),
+            follows_waits: false,
             last_runs: FxHashMap::default(),
             leaf_first: Vec::new(),
         }
@@ -159,6 +162,11 @@ impl<'a, W: Write> Engine<'a, W> {
             None => self.walker.machine.read_running(machine::pids()?),
         }
         Ok(())
+    }
+
+    /// Follows new threads: looks at them begin.
+    pub(super) fn follow_waits(&mut self) {
+        self.follows_waits = true;
     }
 
     /// Sets whether records may wait for the analysis of code.
@@ -221,8 +229,8 @@ impl<'a, W: Write> Engine<'a, W> {
                 if self.filter.follow(time, record) {
                     self.walker.machine.apply(time, record);
                     self.starting.follow(record, &self.walker.machine);
-                    if let Record::Exit { tid, .. } = *record {
-                        self.timeline.end(tid, time);
+                    if self.follows_waits {
+                        self.follow_life(time, record);
                     }
                     self.follow_runtimes(time, record);
                 }

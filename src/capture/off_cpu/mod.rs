@@ -11,10 +11,12 @@ mod throttling;
 mod tick;
 mod ticker;
 mod timeline;
+mod unseen;
 mod watched_thread;
 
 pub(super) use tick::{Found, Tick};
 pub(super) use timeline::{State, Timeline, Wait};
+pub(super) use unseen::Unseen;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -1,26 +1,38 @@
 //! The places where threads were without a CPU, from the ticks of each.
 
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+
 use rustc_hash::FxHashMap;
 
 use super::tail::Tail;
 use super::tick::Tick;
+use super::unseen::{Birth, Example, Kind, ShortThreads, Unseen};
 use crate::machine::{Switches, ThreadCounters};
-use crate::trace::{Nanos, Tid};
+use crate::trace::{Nanos, Pid, Tid};
 
 /// Longest time that the scheduler has not counted yet of a thread that runs: that between two ticks of its
 /// timer, at its lowest frequency.
 const UNCOUNTED_NS: u64 = 10_000_000;
 
+/// Time in which the ticks of a thread arrive after its end, in nanoseconds.
+const LINGER_NS: u64 = 200_000_000;
+
 /// What each thread did until its last tick.
 #[derive(Debug)]
 pub(in crate::capture) struct Timeline<P> {
     threads: FxHashMap<Tid, Line<P>>,
+    /// Ends of new threads that were not found waiting, in order.
+    ended: VecDeque<(Nanos, Tid)>,
+    short_threads: ShortThreads<P>,
 }
 
 impl<P> Default for Timeline<P> {
     fn default() -> Self {
         Self {
             threads: FxHashMap::default(),
+            ended: VecDeque::new(),
+            short_threads: ShortThreads::default(),
         }
     }
 }
@@ -40,6 +52,8 @@ struct Line<P> {
     returned: u64,
     /// What happened since the last tick.
     tail: Tail,
+    /// `None` if it started before the capture.
+    birth: Option<Birth>,
 }
 
 /// A time that a thread spent without a CPU.
@@ -90,10 +104,53 @@ impl<P: Clone> Timeline<P> {
         }
     }
 
-    /// Adds the end of a thread. Its last tick follows.
-    pub(in crate::capture) fn end(&mut self, tid: Tid, time: Nanos) {
-        if let Some(line) = self.threads.get_mut(&tid) {
-            line.tail.end = Some(time);
+    /// Adds a new thread.
+    pub(in crate::capture) fn start(&mut self, pid: Pid, tid: Tid, time: Nanos) {
+        let name = Box::default();
+        let kind = Kind { pid, name };
+        let birth = Some(Birth { time, kind });
+        let line = Line::new(time, ThreadCounters::default(), birth);
+        self.threads.insert(tid, line);
+    }
+
+    /// Adds the end of a thread with its name. Its last tick may follow.
+    pub(in crate::capture) fn end(&mut self, tid: Tid, time: Nanos, name: &[u8]) {
+        let Some(line) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        line.tail.end = Some(time);
+        if let Some(birth) = &mut line.birth {
+            birth.kind.name = name.into();
+            if line.place.is_none() {
+                self.ended.push_back((time, tid));
+            }
+        }
+    }
+
+    /// Returns the next thread that ended before it was found waiting, if all its ticks are known at a time.
+    pub(in crate::capture) fn next_unseen(&mut self, now: Nanos) -> Option<Unseen<P>> {
+        loop {
+            let (end, tid) = *self.ended.front()?;
+            if end.0.saturating_add(LINGER_NS) > now.0 {
+                return None;
+            }
+            self.ended.pop_front();
+            let Entry::Occupied(entry) = self.threads.entry(tid) else {
+                continue;
+            };
+            // It may have been found since, or another thread has its id.
+            if entry.get().tail.end != Some(end) || entry.get().place.is_some() {
+                continue;
+            }
+            let line = entry.remove();
+            let Some(birth) = line.birth.filter(|birth| birth.is_short(end)) else {
+                continue;
+            };
+            let ran = line.tail.ran_at(end).saturating_sub(line.counters.ran_ns);
+            let start = Nanos(line.last.0.saturating_add(line.returned));
+            let waits = self.short_threads.waits(&birth.kind, start, end, ran);
+            let pid = birth.kind.pid;
+            return Some(Unseen { pid, tid, waits });
         }
     }
 
@@ -101,17 +158,15 @@ impl<P: Clone> Timeline<P> {
     /// order; a time of zero length is left out.
     pub(in crate::capture) fn tick(&mut self, tick: &Tick, place: Option<P>) -> Vec<Wait<P>> {
         let known = self.threads.remove(&tick.tid);
-        let first = tick.first.map(|(last, counters)| Line {
-            last,
-            counters,
-            place: None,
-            left: None,
-            returned: 0,
-            tail: Tail::new(last, counters.ran_ns),
-        });
+        let first = tick.first;
+        let first = first.map(|(last, counters)| Line::new(last, counters, None));
         let Some(mut line) = known.or(first) else {
             return Vec::new();
         };
+        if tick.counters.is_none() && line.is_unseen() {
+            self.threads.insert(tick.tid, line);
+            return Vec::new();
+        }
         let start = line.last.0;
         let ended = line.tail.end.filter(|_| tick.counters.is_none());
         let end = ended
@@ -201,7 +256,7 @@ impl<P: Clone> Timeline<P> {
             part_start += length;
             part
         });
-        let before = Wait::of(State::Waits(old), old_start, to_old);
+        let before = Wait::of(State::Waits(old.clone()), old_start, to_old);
         let last = match is_throttled {
             true => State::Throttled,
             false => State::Preempted,
@@ -211,6 +266,19 @@ impl<P: Clone> Timeline<P> {
         let waits = before.into_iter().chain(parts.into_iter().flatten());
         let waits = waits.chain(last).chain(after).collect();
         if ended.is_some() {
+            let birth = line.birth.filter(|birth| birth.is_short(Nanos(end)));
+            if let (Some(birth), Some(place)) = (birth, old) {
+                let ready = counters.waited_ns;
+                let life = end.saturating_sub(birth.time.0);
+                let spent = [counters.ran_ns, ready].into_iter();
+                let waited = spent.fold(life, u64::saturating_sub);
+                let example = Example {
+                    place,
+                    waited,
+                    ready,
+                };
+                self.short_threads.add(birth.kind, example);
+            }
             return waits;
         }
         line.tail.look(tick.time, counters.ran_ns);
@@ -222,7 +290,7 @@ impl<P: Clone> Timeline<P> {
                     place,
                     left: None,
                     returned: 0,
-                    tail: line.tail,
+                    ..line
                 };
             }
             None => {
@@ -236,6 +304,26 @@ impl<P: Clone> Timeline<P> {
 }
 
 impl<P> Line<P> {
+    fn new(last: Nanos, counters: ThreadCounters, birth: Option<Birth>) -> Self {
+        Self {
+            last,
+            counters,
+            place: None,
+            left: None,
+            returned: 0,
+            tail: Tail::new(last, counters.ran_ns),
+            birth,
+        }
+    }
+
+    /// Returns whether it has ended, was a short thread, and was not found waiting.
+    fn is_unseen(&self) -> bool {
+        let (Some(birth), Some(end)) = (&self.birth, self.tail.end) else {
+            return false;
+        };
+        self.place.is_none() && birth.is_short(end)
+    }
+
     /// Returns the counters at the end of the thread. It may have waited for a CPU since the last tick: that is
     /// not known.
     fn counters_at(&self, end: Nanos) -> ThreadCounters {
@@ -248,7 +336,7 @@ impl<P> Line<P> {
 
 impl<P> Wait<P> {
     /// Returns `None` for a time of zero length.
-    fn of(state: State<P>, start: u64, length: u64) -> Option<Self> {
+    pub(super) fn of(state: State<P>, start: u64, length: u64) -> Option<Self> {
         (length > 0).then_some(Self {
             state,
             start: Nanos(start),
@@ -258,7 +346,7 @@ impl<P> Wait<P> {
 }
 
 /// Returns the share of a time, as large as that of `part` in `all`.
-fn share(time: u64, part: u64, all: u64) -> u64 {
+pub(super) fn share(time: u64, part: u64, all: u64) -> u64 {
     if part >= all {
         return time;
     }
@@ -444,6 +532,39 @@ mod tests {
     }
 
     #[test]
+    fn a_short_thread_without_a_look_is_like_others_of_its_name() {
+        let last = Tick {
+            counters: None,
+            ..tick(300, 200, 0, 0, 0)
+        };
+        let mut timeline = Timeline::default();
+        timeline.start(Pid(1), Tid(2), Nanos(100 * MS));
+        timeline.tick(&tick(200, 150, 0, 50, 1), Some('a'));
+        timeline.end(Tid(2), Nanos(300 * MS), b"worker");
+        timeline.tick(&last, None);
+        for (tid, name) in [(3, b"worker"), (4, b"poller")] {
+            timeline.start(Pid(1), Tid(tid), Nanos(400 * MS));
+            timeline.sample(Tid(tid), Nanos(420 * MS), 20 * MS);
+            timeline.end(Tid(tid), Nanos(500 * MS), name);
+        }
+        // Their ticks may still follow.
+        assert!(timeline.next_unseen(Nanos(600 * MS)).is_none());
+        let mut next = || {
+            let unseen = timeline.next_unseen(Nanos(900 * MS))?;
+            Some((unseen.tid, waits(&unseen.waits)))
+        };
+        let expected = [
+            (State::Waits(Some('a')), 400, 60),
+            (State::Ready(Some('a')), 460, 20),
+        ];
+        assert_eq!(next(), Some((Tid(3), expected.to_vec())));
+        let expected = (State::Waits(None), 400, 80);
+        assert_eq!(next(), Some((Tid(4), vec![expected])));
+        assert_eq!(next(), None);
+        assert!(!timeline.follows(Tid(3)));
+    }
+
+    #[test]
     fn what_follows_the_last_look_ends_with_the_thread() {
         let last = Tick {
             counters: None,
@@ -452,7 +573,7 @@ mod tests {
         // It was waiting until 200 at least, and ended at 280.
         let mut timeline = Timeline::default();
         timeline.tick(&start(100, 0, 0), Some('a'));
-        timeline.end(Tid(2), Nanos(280 * MS));
+        timeline.end(Tid(2), Nanos(280 * MS), b"");
         let found = timeline.tick(&last, None);
         assert_eq!(waits(&found), [(State::Waits(Some('a')), 100, 180)]);
         assert!(!timeline.follows(Tid(2)));
@@ -463,14 +584,14 @@ mod tests {
             timeline.sample(Tid(2), Nanos(ms * MS), 10 * MS);
         }
         timeline.tick(&tick(200, 150, 12, 0, 2), Some('b'));
-        timeline.end(Tid(2), Nanos(280 * MS));
+        timeline.end(Tid(2), Nanos(280 * MS), b"");
         let found = timeline.tick(&last, None);
         assert_eq!(waits(&found), [(State::Waits(Some('b')), 200, 50)]);
         // It ran at the last look, and the rest is less than what the scheduler counts late.
         let mut timeline = Timeline::<char>::default();
         timeline.tick(&start(100, 0, 0), None);
         timeline.sample(Tid(2), Nanos(105 * MS), 75 * MS);
-        timeline.end(Tid(2), Nanos(180 * MS));
+        timeline.end(Tid(2), Nanos(180 * MS), b"");
         assert!(timeline.tick(&last, None).is_empty());
     }
 }
