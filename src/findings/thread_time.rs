@@ -28,8 +28,8 @@ const WITHOUT_WORK: [&str; 8] = [
 const MIN_CPUS: f64 = 0.01;
 /// Reason of a process that waits for another to end.
 const CHILD: &str = "child";
-/// Reason of threads that wait in another way, or cannot be read.
-const UNKNOWN: &str = "blocked";
+/// Reasons of threads that wait in another way or cannot be read, and that ended before a look.
+const UNKNOWN: [&str; 2] = ["blocked", "unseen"];
 /// Reasons of threads that can run and have no CPU.
 const FOR_A_CPU: [&str; 3] = ["ready", "preempted", THROTTLED];
 /// Reason of threads that a control group kept from the CPUs.
@@ -52,7 +52,9 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let is_at_rest = is_at_rest(scene, pid);
         let places = places.filter(|place| place.pid == pid && place.reason != "idle");
         // Where the threads wait that may not be read is unknown.
-        let places = places.filter(|place| place.reason != UNKNOWN || !place.method.is_empty());
+        let is_known =
+            |place: &&PlaceTime| !UNKNOWN.contains(&&*place.reason) || !place.method.is_empty();
+        let places = places.filter(is_known);
         // Nobody asked about a process of a capture of the machine.
         let is_harmless = |place: &PlaceTime| {
             let is_usual = WITHOUT_WORK.contains(&&*place.reason);

@@ -19,6 +19,8 @@ pub enum Blocked {
     Stopped,
     /// Unknown.
     Unknown,
+    /// It ended before it was found waiting.
+    Unseen,
 }
 
 /// What a thread in a system call waits for.
@@ -90,6 +92,7 @@ impl Blocked {
             Self::Unknown => (4, 0, 0),
             Self::Preempted => (5, 0, 0),
             Self::Throttled => (6, 0, 0),
+            Self::Unseen => (7, 0, 0),
         }
     }
 
@@ -103,6 +106,7 @@ impl Blocked {
             4 => Self::Unknown,
             5 => Self::Preempted,
             6 => Self::Throttled,
+            7 => Self::Unseen,
             _ => return None,
         })
     }
@@ -122,6 +126,7 @@ impl Blocked {
             Self::Throttled => "[throttled: CPU limit of the control group]".into(),
             Self::Stopped => "[stopped]".into(),
             Self::Unknown => "[blocked: unknown]".into(),
+            Self::Unseen => "[unseen: ended before a look]".into(),
         }
     }
 }
@@ -140,6 +145,7 @@ mod tests {
             Blocked::Throttled,
             Blocked::Stopped,
             Blocked::Unknown,
+            Blocked::Unseen,
         ];
         for place in calls.into_iter().chain(others) {
             let (kind, number, on) = place.encoded();
@@ -154,6 +160,6 @@ mod tests {
             leaves.each_ref().map(|leaf| reason_of(leaf)),
             [IDLE, "page fault"]
         );
-        assert_eq!(Blocked::decoded(7, 0, 0), None);
+        assert_eq!(Blocked::decoded(8, 0, 0), None);
     }
 }

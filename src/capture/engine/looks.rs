@@ -46,7 +46,7 @@ impl<W: Write> Engine<'_, W> {
 
     /// Follows the start and the end of a thread, which may have no look.
     pub(super) fn follow_life(&mut self, time: Nanos, record: &Record<'_>) {
-        let machine = &self.walker.machine;
+        let machine = &mut self.walker.machine;
         match *record {
             Record::Fork {
                 pid,
@@ -65,9 +65,10 @@ impl<W: Write> Engine<'_, W> {
                     self.timeline.start(pid, tid, time);
                 }
             }
-            Record::Exit { tid, .. } => {
-                let name = machine.thread_name(tid);
-                self.timeline.end(tid, time, name.unwrap_or_default());
+            Record::Exit { pid, tid } => {
+                let name: Box<[u8]> = machine.thread_name(tid).unwrap_or_default().into();
+                let row = || machine.sampled(pid, tid).0;
+                self.timeline.end(tid, time, &name, row);
             }
             _ => {}
         }
@@ -75,11 +76,8 @@ impl<W: Write> Engine<'_, W> {
 
     /// Adds the threads that ended before they were found waiting, whose looks are all known at a time.
     pub(in crate::capture) fn add_unseen_threads(&mut self, now: Nanos) {
-        while let Some(Unseen { pid, tid, waits }) = self.timeline.next_unseen(now) {
-            if !waits.is_empty() {
-                let (thread, _) = self.walker.machine.sampled(pid, tid);
-                self.push_waits(tid, thread, waits);
-            }
+        while let Some(Unseen { tid, thread, waits }) = self.timeline.next_unseen(now) {
+            self.push_waits(tid, thread, waits);
         }
     }
 
@@ -95,7 +93,7 @@ impl<W: Write> Engine<'_, W> {
             let (leaf, place) = match state {
                 State::Waits(place) => {
                     let leaf = place.as_ref().map(|place| place.leaf);
-                    (leaf.unwrap_or(Blocked::Unknown), place)
+                    (leaf.unwrap_or(Blocked::Unseen), place)
                 }
                 State::Ready(place) => (Blocked::Ready, place),
                 State::Preempted => (Blocked::Preempted, last_run()),

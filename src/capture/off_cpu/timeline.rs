@@ -9,7 +9,7 @@ use super::tail::Tail;
 use super::tick::Tick;
 use super::unseen::{Birth, Example, Kind, ShortThreads, Unseen};
 use crate::machine::{Switches, ThreadCounters};
-use crate::trace::{Nanos, Pid, Tid};
+use crate::trace::{Nanos, Pid, ThreadId, Tid};
 
 /// Longest time that the scheduler has not counted yet of a thread that runs: that between two ticks of its
 /// timer, at its lowest frequency.
@@ -23,7 +23,7 @@ const LINGER_NS: u64 = 200_000_000;
 pub(in crate::capture) struct Timeline<P> {
     threads: FxHashMap<Tid, Line<P>>,
     /// Ends of new threads that were not found waiting, in order.
-    ended: VecDeque<(Nanos, Tid)>,
+    ended: VecDeque<(Nanos, Tid, ThreadId)>,
     short_threads: ShortThreads<P>,
 }
 
@@ -106,6 +106,11 @@ impl<P: Clone> Timeline<P> {
 
     /// Adds a new thread.
     pub(in crate::capture) fn start(&mut self, pid: Pid, tid: Tid, time: Nanos) {
+        let known = self.threads.get(&tid);
+        if known.is_some_and(|line| line.tail.end.is_none() && line.last >= time) {
+            // A tick was ahead of the record.
+            return;
+        }
         let name = Box::default();
         let kind = Kind { pid, name };
         let birth = Some(Birth { time, kind });
@@ -113,8 +118,14 @@ impl<P: Clone> Timeline<P> {
         self.threads.insert(tid, line);
     }
 
-    /// Adds the end of a thread with its name. Its last tick may follow.
-    pub(in crate::capture) fn end(&mut self, tid: Tid, time: Nanos, name: &[u8]) {
+    /// Adds the end of a thread with its name, and its row if it was not found waiting. Its last tick may follow.
+    pub(in crate::capture) fn end(
+        &mut self,
+        tid: Tid,
+        time: Nanos,
+        name: &[u8],
+        row: impl FnOnce() -> ThreadId,
+    ) {
         let Some(line) = self.threads.get_mut(&tid) else {
             return;
         };
@@ -122,15 +133,16 @@ impl<P: Clone> Timeline<P> {
         if let Some(birth) = &mut line.birth {
             birth.kind.name = name.into();
             if line.place.is_none() {
-                self.ended.push_back((time, tid));
+                self.ended.push_back((time, tid, row()));
             }
         }
     }
 
-    /// Returns the next thread that ended before it was found waiting, if all its ticks are known at a time.
+    /// Returns the next thread that ended before it was found waiting, if all its ticks are known at a time. One that
+    /// was no short one has no times.
     pub(in crate::capture) fn next_unseen(&mut self, now: Nanos) -> Option<Unseen<P>> {
         loop {
-            let (end, tid) = *self.ended.front()?;
+            let (end, tid, thread) = *self.ended.front()?;
             if end.0.saturating_add(LINGER_NS) > now.0 {
                 return None;
             }
@@ -143,14 +155,12 @@ impl<P: Clone> Timeline<P> {
                 continue;
             }
             let line = entry.remove();
-            let Some(birth) = line.birth.filter(|birth| birth.is_short(end)) else {
-                continue;
-            };
+            let birth = line.birth.filter(|birth| birth.is_short(end));
             let ran = line.tail.ran_at(end).saturating_sub(line.counters.ran_ns);
             let start = Nanos(line.last.0.saturating_add(line.returned));
-            let waits = self.short_threads.waits(&birth.kind, start, end, ran);
-            let pid = birth.kind.pid;
-            return Some(Unseen { pid, tid, waits });
+            let waits = birth.map(|birth| self.short_threads.waits(&birth.kind, start, end, ran));
+            let waits = waits.unwrap_or_default();
+            return Some(Unseen { tid, thread, waits });
         }
     }
 
@@ -540,12 +550,14 @@ mod tests {
         let mut timeline = Timeline::default();
         timeline.start(Pid(1), Tid(2), Nanos(100 * MS));
         timeline.tick(&tick(200, 150, 0, 50, 1), Some('a'));
-        timeline.end(Tid(2), Nanos(300 * MS), b"worker");
+        // This record is late.
+        timeline.start(Pid(1), Tid(2), Nanos(190 * MS));
+        timeline.end(Tid(2), Nanos(300 * MS), b"worker", || ThreadId(2));
         timeline.tick(&last, None);
         for (tid, name) in [(3, b"worker"), (4, b"poller")] {
             timeline.start(Pid(1), Tid(tid), Nanos(400 * MS));
             timeline.sample(Tid(tid), Nanos(420 * MS), 20 * MS);
-            timeline.end(Tid(tid), Nanos(500 * MS), name);
+            timeline.end(Tid(tid), Nanos(500 * MS), name, || ThreadId(5));
         }
         // Their ticks may still follow.
         assert!(timeline.next_unseen(Nanos(600 * MS)).is_none());
@@ -573,7 +585,7 @@ mod tests {
         // It was waiting until 200 at least, and ended at 280.
         let mut timeline = Timeline::default();
         timeline.tick(&start(100, 0, 0), Some('a'));
-        timeline.end(Tid(2), Nanos(280 * MS), b"");
+        timeline.end(Tid(2), Nanos(280 * MS), b"", || ThreadId(0));
         let found = timeline.tick(&last, None);
         assert_eq!(waits(&found), [(State::Waits(Some('a')), 100, 180)]);
         assert!(!timeline.follows(Tid(2)));
@@ -584,14 +596,14 @@ mod tests {
             timeline.sample(Tid(2), Nanos(ms * MS), 10 * MS);
         }
         timeline.tick(&tick(200, 150, 12, 0, 2), Some('b'));
-        timeline.end(Tid(2), Nanos(280 * MS), b"");
+        timeline.end(Tid(2), Nanos(280 * MS), b"", || ThreadId(0));
         let found = timeline.tick(&last, None);
         assert_eq!(waits(&found), [(State::Waits(Some('b')), 200, 50)]);
         // It ran at the last look, and the rest is less than what the scheduler counts late.
         let mut timeline = Timeline::<char>::default();
         timeline.tick(&start(100, 0, 0), None);
         timeline.sample(Tid(2), Nanos(105 * MS), 75 * MS);
-        timeline.end(Tid(2), Nanos(180 * MS), b"");
+        timeline.end(Tid(2), Nanos(180 * MS), b"", || ThreadId(0));
         assert!(timeline.tick(&last, None).is_empty());
     }
 }

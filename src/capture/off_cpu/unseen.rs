@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use super::timeline::{State, Wait, share};
-use crate::trace::{Nanos, Pid, Tid};
+use crate::trace::{Nanos, Pid, ThreadId, Tid};
 
 /// Longest life of a short thread, in nanoseconds. One that lives longer and was never found waiting runs, or is one of
 /// the kernel.
@@ -37,11 +37,11 @@ impl Birth {
     }
 }
 
-/// A thread that was not seen, and its time without a CPU.
+/// A thread that was not found waiting, and its time without a CPU.
 #[derive(Debug)]
 pub(in crate::capture) struct Unseen<P> {
-    pub(in crate::capture) pid: Pid,
     pub(in crate::capture) tid: Tid,
+    pub(in crate::capture) thread: ThreadId,
     pub(in crate::capture) waits: Vec<Wait<P>>,
 }
 

@@ -26,7 +26,7 @@ pub struct ThreadTime {
     pub ms: f64,
     /// The reasons, and their times. `idle` is a thread without a function of the user on its stack,
     /// `ready` and `preempted` one that waited for a CPU, `throttled` one whose control group had used up its
-    /// CPU time.
+    /// CPU time, `unseen` a short one that ended before a look.
     pub reasons: Vec<ReasonTime>,
     /// The threads with most of it: at most 500.
     pub threads: Vec<ThreadTimeRow>,
