@@ -74,6 +74,9 @@ impl<P> Default for ShortThreads<P> {
 impl<P: Clone> ShortThreads<P> {
     /// Adds a thread that was seen.
     pub(super) fn add(&mut self, kind: Kind, example: Example<P>) {
+        if example.waited == 0 && example.ready == 0 {
+            return;
+        }
         if self.examples.len() == MAX_KINDS && !self.examples.contains_key(&kind) {
             self.examples.clear();
         }
@@ -157,6 +160,12 @@ mod tests {
         }
         assert_eq!(places[..2], places[2..]);
         assert_ne!(places[0], places[1]);
+        let busy = Example {
+            place: 'c',
+            waited: 0,
+            ready: 0,
+        };
+        threads.add(kind(2), busy);
         let other = threads.waits(&kind(2), Nanos(0), Nanos(4 * MS), 0);
         let unknown = Wait::of(State::Waits(None), 0, 4 * MS);
         assert_eq!(other, unknown.into_iter().collect::<Vec<_>>());
