@@ -194,9 +194,13 @@ pub fn run(
     if let Some(share) = request.off_cpu {
         let named = !matches!(request.target, Target::SystemWide);
         match OffCpu::start(named.then(|| engine.processes()), share, started) {
-            Ok(started) => {
-                engine.follow_waits();
-                off_cpu = Some(started);
+            Ok(looks) => {
+                let granted = session.granted();
+                // Where samples are missing, CPU time would count as waiting.
+                if request.samples && granted.system_wide && granted.kernel {
+                    engine.follow_lives(started);
+                }
+                off_cpu = Some(looks);
             }
             Err(notice) => notices.push(notice),
         }
@@ -262,7 +266,7 @@ pub fn run(
         if let Some(off_cpu) = &mut off_cpu {
             off_cpu.follow(engine.processes());
             off_cpu.ticks(flush_limit, |tick| engine.look(tick));
-            engine.add_unseen_threads(flush_limit);
+            off_cpu.paying(|| engine.add_unseen_threads(flush_limit));
         }
         let (samples, bytes, events) = (engine.samples(), engine.bytes(), engine.event_size());
         report(Progress {

@@ -41,12 +41,12 @@ impl<W: Write> Engine<'_, W> {
             *known = new.clone();
         }
         let waits = self.timeline.tick(tick, place);
-        self.push_waits(tick.tid, thread, waits);
+        self.push_waits(tick.tid, thread, waits, Blocked::Unknown);
     }
 
     /// Follows the start and the end of a thread, which may have no look.
     pub(super) fn follow_life(&mut self, time: Nanos, record: &Record<'_>) {
-        let machine = &mut self.walker.machine;
+        let machine = &self.walker.machine;
         match *record {
             Record::Fork {
                 pid,
@@ -60,15 +60,19 @@ impl<W: Write> Engine<'_, W> {
                         .is_some_and(|maps| maps.iter().next().is_some())
                 };
                 let is_of_kernel = parent_pid == KTHREADD && !has_code(parent_pid);
+                let is_own = pid.0 == std::process::id() as i32;
                 // Tasks outside of the pid namespace have no ids.
-                if pid.0 > 0 && tid.0 > 0 && !is_of_kernel {
+                if pid.0 > 0 && tid.0 > 0 && !is_own && !is_of_kernel {
+                    self.last_runs.remove(&tid);
                     self.timeline.start(pid, tid, time);
                 }
             }
-            Record::Exit { pid, tid } => {
-                let name: Box<[u8]> = machine.thread_name(tid).unwrap_or_default().into();
-                let row = || machine.sampled(pid, tid).0;
-                self.timeline.end(tid, time, &name, row);
+            Record::Comm {
+                tid, exec: true, ..
+            } => self.timeline.execute(tid),
+            Record::Exit { tid, .. } => {
+                let name = machine.thread_name(tid);
+                self.timeline.end(tid, time, name.unwrap_or_default());
             }
             _ => {}
         }
@@ -76,13 +80,26 @@ impl<W: Write> Engine<'_, W> {
 
     /// Adds the threads that ended before they were found waiting, whose looks are all known at a time.
     pub(in crate::capture) fn add_unseen_threads(&mut self, now: Nanos) {
-        while let Some(Unseen { tid, thread, waits }) = self.timeline.next_unseen(now) {
-            self.push_waits(tid, thread, waits);
+        while let Some(Unseen { pid, tid, waits }) = self.timeline.next_unseen(now) {
+            let has_waits = |_: &Pid| !waits.is_empty();
+            let row = pid.filter(has_waits);
+            // A thread that ended long ago is forgotten, if the records were late.
+            let row = row.and_then(|pid| self.walker.machine.sampled_early(pid, tid));
+            match row {
+                Some((thread, _)) => self.push_waits(tid, thread, waits, Blocked::Unseen),
+                None => drop(self.last_runs.remove(&tid)),
+            }
         }
     }
 
-    /// Adds the times without a CPU of a thread.
-    fn push_waits(&mut self, tid: Tid, thread: ThreadId, waits: Vec<Wait<Place>>) {
+    /// Adds the times without a CPU of a thread. `unknown` is where it was if no place is known.
+    fn push_waits(
+        &mut self,
+        tid: Tid,
+        thread: ThreadId,
+        waits: Vec<Wait<Place>>,
+        unknown: Blocked,
+    ) {
         for wait in waits {
             let Wait {
                 state,
@@ -93,7 +110,7 @@ impl<W: Write> Engine<'_, W> {
             let (leaf, place) = match state {
                 State::Waits(place) => {
                     let leaf = place.as_ref().map(|place| place.leaf);
-                    (leaf.unwrap_or(Blocked::Unseen), place)
+                    (leaf.unwrap_or(unknown), place)
                 }
                 State::Ready(place) => (Blocked::Ready, place),
                 State::Preempted => (Blocked::Preempted, last_run()),

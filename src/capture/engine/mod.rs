@@ -63,8 +63,8 @@ pub(super) struct Engine<'a, W> {
     deepest: BTreeMap<Cpu, u64>,
     /// Where the threads of the target were without a CPU.
     timeline: Timeline<Place>,
-    /// Whether there are looks at threads.
-    follows_waits: bool,
+    /// Since when it follows the lives of threads, if looks at them need that.
+    lives_since: Option<Nanos>,
     /// Where they last ran, by samples.
     last_runs: FxHashMap<Tid, Place>,
     /// Stack of the current sample, kept to avoid an allocation per sample.
@@ -103,7 +103,7 @@ impl<'a, W: Write> Engine<'a, W> {
             doubtful: DoubtfulCallers::default(),
             deepest: BTreeMap::new(),
             timeline: Timeline::default(),
-            follows_waits: false,
+            lives_since: None,
             last_runs: FxHashMap::default(),
             leaf_first: Vec::new(),
         }
@@ -164,9 +164,9 @@ impl<'a, W: Write> Engine<'a, W> {
         Ok(())
     }
 
-    /// Follows new threads: looks at them begin.
-    pub(super) fn follow_waits(&mut self) {
-        self.follows_waits = true;
+    /// Follows the lives of threads that start after a time: looks at them begin.
+    pub(super) fn follow_lives(&mut self, since: Nanos) {
+        self.lives_since = Some(since);
     }
 
     /// Sets whether records may wait for the analysis of code.
@@ -229,7 +229,7 @@ impl<'a, W: Write> Engine<'a, W> {
                 if self.filter.follow(time, record) {
                     self.walker.machine.apply(time, record);
                     self.starting.follow(record, &self.walker.machine);
-                    if self.follows_waits {
+                    if self.lives_since.is_some_and(|since| time >= since) {
                         self.follow_life(time, record);
                     }
                     self.follow_runtimes(time, record);

@@ -129,9 +129,21 @@ impl OffCpu {
         for tick in self.waiting.drain(..count) {
             each(&tick);
         }
+        self.pay_since(start);
+    }
+
+    /// Counts the CPU time of this thread since a moment as that of looks.
+    fn pay_since(&self, start: Duration) {
         let cost = usage::thread_cpu_time().saturating_sub(start);
         let unwinding = &self.shared.unwinding_ns;
         unwinding.fetch_add(cost.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Does work whose CPU time counts as that of looks.
+    pub(super) fn paying(&self, work: impl FnOnce()) {
+        let start = usage::thread_cpu_time();
+        work();
+        self.pay_since(start);
     }
 
     /// Ends the looks, and waits for the last ones.

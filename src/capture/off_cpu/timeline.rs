@@ -9,7 +9,7 @@ use super::tail::Tail;
 use super::tick::Tick;
 use super::unseen::{Birth, Example, Kind, ShortThreads, Unseen};
 use crate::machine::{Switches, ThreadCounters};
-use crate::trace::{Nanos, Pid, ThreadId, Tid};
+use crate::trace::{Nanos, Pid, Tid};
 
 /// Longest time that the scheduler has not counted yet of a thread that runs: that between two ticks of its
 /// timer, at its lowest frequency.
@@ -23,7 +23,7 @@ const LINGER_NS: u64 = 200_000_000;
 pub(in crate::capture) struct Timeline<P> {
     threads: FxHashMap<Tid, Line<P>>,
     /// Ends of new threads that were not found waiting, in order.
-    ended: VecDeque<(Nanos, Tid, ThreadId)>,
+    ended: VecDeque<(Nanos, Tid)>,
     short_threads: ShortThreads<P>,
 }
 
@@ -54,6 +54,7 @@ struct Line<P> {
     tail: Tail,
     /// `None` if it started before the capture.
     birth: Option<Birth>,
+    has_ticks: bool,
 }
 
 /// A time that a thread spent without a CPU.
@@ -84,7 +85,7 @@ pub(in crate::capture) enum State<P> {
 impl<P: Clone> Timeline<P> {
     /// Returns whether a thread has ticks, and has not ended.
     pub(in crate::capture) fn follows(&self, tid: Tid) -> bool {
-        self.threads.contains_key(&tid)
+        self.threads.get(&tid).is_some_and(|line| line.has_ticks)
     }
 
     /// Returns where a thread waited when it last did at a tick.
@@ -107,8 +108,8 @@ impl<P: Clone> Timeline<P> {
     /// Adds a new thread.
     pub(in crate::capture) fn start(&mut self, pid: Pid, tid: Tid, time: Nanos) {
         let known = self.threads.get(&tid);
-        if known.is_some_and(|line| line.tail.end.is_none() && line.last >= time) {
-            // A tick was ahead of the record.
+        if known.is_some_and(|line| line.birth.is_none() && line.tail.end.is_none()) {
+            // The record is late: a tick was ahead of it.
             return;
         }
         let name = Box::default();
@@ -118,14 +119,16 @@ impl<P: Clone> Timeline<P> {
         self.threads.insert(tid, line);
     }
 
-    /// Adds the end of a thread with its name, and its row if it was not found waiting. Its last tick may follow.
-    pub(in crate::capture) fn end(
-        &mut self,
-        tid: Tid,
-        time: Nanos,
-        name: &[u8],
-        row: impl FnOnce() -> ThreadId,
-    ) {
+    /// Adds that a thread executes another program. One that is not the first of its process gets the id of that one,
+    /// which has ended.
+    pub(in crate::capture) fn execute(&mut self, tid: Tid) {
+        if let Some(line) = self.threads.get_mut(&tid) {
+            line.tail.end = None;
+        }
+    }
+
+    /// Adds the end of a thread with its name. Its last tick may follow.
+    pub(in crate::capture) fn end(&mut self, tid: Tid, time: Nanos, name: &[u8]) {
         let Some(line) = self.threads.get_mut(&tid) else {
             return;
         };
@@ -133,7 +136,7 @@ impl<P: Clone> Timeline<P> {
         if let Some(birth) = &mut line.birth {
             birth.kind.name = name.into();
             if line.place.is_none() {
-                self.ended.push_back((time, tid, row()));
+                self.ended.push_back((time, tid));
             }
         }
     }
@@ -142,7 +145,7 @@ impl<P: Clone> Timeline<P> {
     /// was no short one has no times.
     pub(in crate::capture) fn next_unseen(&mut self, now: Nanos) -> Option<Unseen<P>> {
         loop {
-            let (end, tid, thread) = *self.ended.front()?;
+            let (end, tid) = *self.ended.front()?;
             if end.0.saturating_add(LINGER_NS) > now.0 {
                 return None;
             }
@@ -158,9 +161,10 @@ impl<P: Clone> Timeline<P> {
             let birth = line.birth.filter(|birth| birth.is_short(end));
             let ran = line.tail.ran_at(end).saturating_sub(line.counters.ran_ns);
             let start = Nanos(line.last.0.saturating_add(line.returned));
+            let pid = birth.as_ref().map(|birth| birth.kind.pid);
             let waits = birth.map(|birth| self.short_threads.waits(&birth.kind, start, end, ran));
             let waits = waits.unwrap_or_default();
-            return Some(Unseen { tid, thread, waits });
+            return Some(Unseen { pid, tid, waits });
         }
     }
 
@@ -173,12 +177,16 @@ impl<P: Clone> Timeline<P> {
         let Some(mut line) = known.or(first) else {
             return Vec::new();
         };
-        if tick.counters.is_none() && line.is_unseen() {
+        // A process that nobody has waited for keeps its counters.
+        let has_ended =
+            |end: &Nanos| tick.counters.is_none() || place.is_none() && *end <= tick.time;
+        let ended = line.tail.end.filter(has_ended);
+        if line.is_newer_than(tick) || ended.is_some() && line.is_unseen() {
             self.threads.insert(tick.tid, line);
             return Vec::new();
         }
+        line.has_ticks = true;
         let start = line.last.0;
-        let ended = line.tail.end.filter(|_| tick.counters.is_none());
         let end = ended
             .map_or(tick.time, |end| end.min(tick.time))
             .0
@@ -237,7 +245,9 @@ impl<P: Clone> Timeline<P> {
         let spent = [unchanged, ran, ready, line.returned].into_iter();
         let rest = spent.fold(end - start, u64::saturating_sub);
         // The scheduler counts a wait for a CPU when it ends. A thread that runs is counted from tick to tick.
-        let not_running = tick.ready.filter(|_| place.is_none() && !was_waiting);
+        let not_running = tick.ready;
+        let not_running =
+            not_running.filter(|_| place.is_none() && !was_waiting && ended.is_none());
         let (for_cpu, is_throttled) = not_running.map_or((0, false), |(since, is_throttled)| {
             (end.saturating_sub(since.0).min(rest), is_throttled)
         });
@@ -323,7 +333,15 @@ impl<P> Line<P> {
             returned: 0,
             tail: Tail::new(last, counters.ran_ns),
             birth,
+            has_ticks: false,
         }
+    }
+
+    /// Returns whether a tick is one of an earlier thread with the same id.
+    fn is_newer_than(&self, tick: &Tick) -> bool {
+        let is_first = !self.has_ticks && tick.first.is_none();
+        let birth = self.birth.as_ref();
+        birth.is_some_and(|birth| is_first || birth.time > tick.time)
     }
 
     /// Returns whether it has ended, was a short thread, and was not found waiting.
@@ -549,15 +567,13 @@ mod tests {
         };
         let mut timeline = Timeline::default();
         timeline.start(Pid(1), Tid(2), Nanos(100 * MS));
-        timeline.tick(&tick(200, 150, 0, 50, 1), Some('a'));
-        // This record is late.
-        timeline.start(Pid(1), Tid(2), Nanos(190 * MS));
-        timeline.end(Tid(2), Nanos(300 * MS), b"worker", || ThreadId(2));
+        timeline.tick(&start(200, 0, 50), Some('a'));
+        timeline.end(Tid(2), Nanos(300 * MS), b"worker");
         timeline.tick(&last, None);
         for (tid, name) in [(3, b"worker"), (4, b"poller")] {
             timeline.start(Pid(1), Tid(tid), Nanos(400 * MS));
             timeline.sample(Tid(tid), Nanos(420 * MS), 20 * MS);
-            timeline.end(Tid(tid), Nanos(500 * MS), name, || ThreadId(5));
+            timeline.end(Tid(tid), Nanos(500 * MS), name);
         }
         // Their ticks may still follow.
         assert!(timeline.next_unseen(Nanos(600 * MS)).is_none());
@@ -566,14 +582,69 @@ mod tests {
             Some((unseen.tid, waits(&unseen.waits)))
         };
         let expected = [
-            (State::Waits(Some('a')), 400, 60),
-            (State::Ready(Some('a')), 460, 20),
+            (State::Waits(Some('a')), 420, 60),
+            (State::Ready(Some('a')), 480, 20),
         ];
         assert_eq!(next(), Some((Tid(3), expected.to_vec())));
-        let expected = (State::Waits(None), 400, 80);
+        let expected = (State::Waits(None), 420, 80);
         assert_eq!(next(), Some((Tid(4), vec![expected])));
         assert_eq!(next(), None);
         assert!(!timeline.follows(Tid(3)));
+    }
+
+    #[test]
+    fn ticks_belong_to_threads_not_to_their_ids() {
+        let mut timeline = Timeline::default();
+        timeline.tick(&start(100, 0, 0), Some('a'));
+        // This record is late.
+        timeline.start(Pid(1), Tid(2), Nanos(99 * MS));
+        let found = timeline.tick(&tick(200, 200, 0, 0, 1), Some('a'));
+        assert_eq!(waits(&found), [(State::Waits(Some('a')), 100, 100)]);
+        // Another thread gets the id before the last ticks of this one arrive.
+        timeline.end(Tid(2), Nanos(250 * MS), b"");
+        timeline.start(Pid(1), Tid(2), Nanos(300 * MS));
+        assert!(timeline.tick(&tick(240, 240, 0, 0, 1), None).is_empty());
+        let last = Tick {
+            counters: None,
+            ..tick(320, 240, 0, 0, 0)
+        };
+        assert!(timeline.tick(&last, None).is_empty());
+        let found = timeline.tick(&start(400, 0, 0), Some('b'));
+        assert_eq!(waits(&found), [(State::Waits(Some('b')), 300, 100)]);
+    }
+
+    #[test]
+    fn a_program_that_another_thread_executes_goes_on() {
+        let mut timeline = Timeline::default();
+        timeline.start(Pid(1), Tid(2), Nanos(100 * MS));
+        timeline.tick(&start(150, 50, 0), None);
+        timeline.end(Tid(2), Nanos(200 * MS), b"");
+        timeline.execute(Tid(2));
+        assert!(timeline.next_unseen(Nanos(900 * MS)).is_none());
+        let found = timeline.tick(&tick(900, 600, 500, 0, 2), Some('a'));
+        assert_eq!(found.iter().map(|wait| wait.length / MS).sum::<u64>(), 300);
+    }
+
+    #[test]
+    fn a_process_that_nobody_waits_for_has_ended() {
+        let mut timeline = Timeline::default();
+        timeline.start(Pid(1), Tid(2), Nanos(100 * MS));
+        timeline.tick(&start(150, 0, 0), Some('a'));
+        timeline.end(Tid(2), Nanos(200 * MS), b"");
+        let last = Tick {
+            is_last: true,
+            ready: Some((Nanos(150 * MS), false)),
+            ..tick(2000, 160, 20, 5, 2)
+        };
+        let found = timeline.tick(&last, None);
+        let expected = [
+            (State::Waits(Some('a')), 150, 25),
+            (State::Ready(Some('a')), 175, 5),
+        ];
+        let lengths = |(state, _, length): (State<char>, u64, u64)| (state, length);
+        let found: Vec<_> = waits(&found).into_iter().map(lengths).collect();
+        assert_eq!(found, expected.map(lengths));
+        assert!(!timeline.follows(Tid(2)));
     }
 
     #[test]
@@ -585,7 +656,7 @@ mod tests {
         // It was waiting until 200 at least, and ended at 280.
         let mut timeline = Timeline::default();
         timeline.tick(&start(100, 0, 0), Some('a'));
-        timeline.end(Tid(2), Nanos(280 * MS), b"", || ThreadId(0));
+        timeline.end(Tid(2), Nanos(280 * MS), b"");
         let found = timeline.tick(&last, None);
         assert_eq!(waits(&found), [(State::Waits(Some('a')), 100, 180)]);
         assert!(!timeline.follows(Tid(2)));
@@ -596,14 +667,14 @@ mod tests {
             timeline.sample(Tid(2), Nanos(ms * MS), 10 * MS);
         }
         timeline.tick(&tick(200, 150, 12, 0, 2), Some('b'));
-        timeline.end(Tid(2), Nanos(280 * MS), b"", || ThreadId(0));
+        timeline.end(Tid(2), Nanos(280 * MS), b"");
         let found = timeline.tick(&last, None);
         assert_eq!(waits(&found), [(State::Waits(Some('b')), 200, 50)]);
         // It ran at the last look, and the rest is less than what the scheduler counts late.
         let mut timeline = Timeline::<char>::default();
         timeline.tick(&start(100, 0, 0), None);
         timeline.sample(Tid(2), Nanos(105 * MS), 75 * MS);
-        timeline.end(Tid(2), Nanos(180 * MS), b"", || ThreadId(0));
+        timeline.end(Tid(2), Nanos(180 * MS), b"");
         assert!(timeline.tick(&last, None).is_empty());
     }
 }

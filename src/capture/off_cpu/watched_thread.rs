@@ -203,7 +203,7 @@ fn started(pid: Pid, tid: Tid, now: Nanos) -> Option<Nanos> {
     let since_boot = boot.tv_sec as u128 * 1_000_000_000 + boot.tv_nsec as u128;
     let started =
         u128::from(ticks) * 1_000_000_000 / u128::from(per_second) + u128::from(START_ERROR_NS);
-    let age = u64::try_from(since_boot.checked_sub(started)?).ok()?;
+    let age = u64::try_from(since_boot.saturating_sub(started)).ok()?;
     Some(Nanos(now.0.saturating_sub(age)))
 }
 
