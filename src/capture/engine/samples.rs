@@ -23,8 +23,10 @@ impl<W: Write> Engine<'_, W> {
             weight: self.weight.weigh(record),
             ..sample
         };
-        self.timeline
-            .sample(tid_of(record), record.time, sample.weight.0);
+        if self.lives_since.is_some() {
+            let tid = tid_of(record);
+            self.timeline.sample(tid, record.time, sample.weight.0);
+        }
         if let Some(starts) = self.events.starts() {
             let machine = &self.walker.machine;
             starts.sampled(record.pid, record.time, sample.weight, || {
