@@ -43,10 +43,10 @@ fn examples(page: &str) -> Vec<Example> {
     examples
 }
 
-/// The line with one space between words, and `#` for each number.
+/// The line with one space between words, and `#` for each number or lower bound of one (`>625.0`).
 fn shape(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let numbers = Regex::new(r"\b[0-9]+(\.[0-9]+)?").unwrap();
+    let numbers = Regex::new(r"(>|\b)[0-9]+(\.[0-9]+)?").unwrap();
     numbers.replace_all(&words.join(" "), "#").into_owned()
 }
 
