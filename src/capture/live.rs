@@ -265,6 +265,7 @@ pub fn run(
         }
         if let Some(off_cpu) = &mut off_cpu {
             off_cpu.follow(engine.processes());
+            off_cpu.watch(engine.take_new_threads());
             off_cpu.ticks(flush_limit, |tick| engine.look(tick));
             off_cpu.paying(|| engine.add_unseen_threads(flush_limit));
         }

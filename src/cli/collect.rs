@@ -177,12 +177,11 @@ pub(super) fn run(options: &CollectOptions) -> Result<u8, CollectError> {
             let what = match has_events {
                 true => format!("there are no samples, only events: {why}"),
                 false => {
-                    let others = "page faults, wake-ups, requests to disks or connections";
                     let waits = "what the threads waited for";
                     let what = match (has_waits, has_others) {
-                        (true, true) => format!("{waits}, and {others}"),
+                        (true, true) => format!("{waits}, and what else was asked for"),
                         (true, false) => waits.to_owned(),
-                        (false, _) => others.to_owned(),
+                        (false, _) => "what else was asked for".to_owned(),
                     };
                     format!("there are no samples, only {what}")
                 }

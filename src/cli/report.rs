@@ -45,7 +45,7 @@ pub(super) struct ReportOptions {
     kind: ReportKind,
     #[command(flatten)]
     table: TableOptions,
-    /// Maximum number of rows [default: all that summary.json has]
+    /// Maximum number of rows [default: all that summary.json has; on a terminal, those that fit]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
     /// Kind cpu: each function without a name; threads, threadtime, requests: each one; blocked: whole stacks
@@ -56,10 +56,6 @@ pub(super) struct ReportOptions {
 }
 
 pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
-    let rows = Rows {
-        top: options.top.unwrap_or(usize::MAX),
-        full: options.full,
-    };
     let mut text = Vec::new();
     let trace = opened::open(&options.trace, &options.selection.selection())?;
     let screen = screen::of(io::stdout()).filter(|_| !options.full);
@@ -68,7 +64,15 @@ pub(super) fn run(options: &ReportOptions) -> Result<(), OpenError> {
     let form = StackText {
         screen,
         full: options.full,
-        top: rows.top,
+        top: options.top.unwrap_or(usize::MAX),
+    };
+    let fitting =
+        screen.filter(|_| format == TableFormat::Text && options.kind != ReportKind::CallTree);
+    let fitting = fitting.filter(|_| options.top.is_none()).map(screen::rows);
+    let rows = Rows {
+        top: fitting.unwrap_or(form.top),
+        full: options.full,
+        fits: fitting.is_some(),
     };
     let is_printed = match (options.kind, format) {
         (ReportKind::Blocked, TableFormat::Text) => view::print_blocked(&trace, form, &mut text)?,

@@ -4,6 +4,16 @@ use std::os::fd::AsFd;
 
 use crate::view::screen::{Screen, Size};
 
+/// Lines of a screen for other than the rows of a table: heading, rows that are left out, prompt.
+const MARGIN: usize = 4;
+/// Rows of a table on a small screen.
+const MIN_ROWS: usize = 20;
+
+/// Returns how many rows of a table fit on a screen.
+pub(super) fn rows(screen: Screen) -> usize {
+    screen.size.height.saturating_sub(MARGIN).max(MIN_ROWS)
+}
+
 /// Returns the terminal that a stream is connected to, if it is one that can show a report.
 pub(super) fn of(stream: impl AsFd) -> Option<Screen> {
     if !rustix::termios::isatty(&stream) {

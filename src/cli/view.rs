@@ -15,8 +15,6 @@ use crate::view::{self, Rows, ViewError};
 const TOP: usize = 20;
 /// Part of the samples (1 %) that a frame of the call tree has at least.
 const MIN_TREE_PART: f64 = 0.01;
-/// Lines of a screen for other than the rows of a table: heading, rows that are left out, prompt.
-const MARGIN: usize = 4;
 
 pub(super) fn run(options: &ViewOptions) -> Result<(), OpenError> {
     match options.viewer {
@@ -36,7 +34,8 @@ fn print_report(options: &ViewOptions) -> Result<(), OpenError> {
         (None, Some(screen)) if !is_whole => view::view_screen(&trace, "", screen, &mut text)?,
         _ => {
             let full = options.full;
-            view::view(&trace, Rows { top, full }, &mut text)?;
+            let fits = false;
+            view::view(&trace, Rows { top, full, fits }, &mut text)?;
         }
     }
     Ok(super::print(&text).map_err(ViewError::Print)?)
@@ -47,6 +46,7 @@ fn print_tree(options: &ViewOptions) -> Result<(), OpenError> {
     let rows = Rows {
         top: top(options).unwrap_or(usize::MAX),
         full: options.full,
+        fits: false,
     };
     let mut text = Vec::new();
     view::view_tree(&trace, MIN_TREE_PART, rows, &mut text)?;
@@ -56,8 +56,7 @@ fn print_tree(options: &ViewOptions) -> Result<(), OpenError> {
 /// Returns the number of rows: by default, those that fit on the screen, and to a file all.
 fn top(options: &ViewOptions) -> Option<usize> {
     let screen = screen::of(io::stdout()).filter(|_| !options.full);
-    let fitting = screen.map(|screen| screen.size.height.saturating_sub(MARGIN).max(TOP));
-    options.top.or(fitting)
+    options.top.or(screen.map(screen::rows))
 }
 
 fn print_events(options: &ViewOptions) -> Result<(), OpenError> {

@@ -5,6 +5,7 @@ use crate::output::duration::duration;
 use crate::output::summary::{
     BlockedGroup, BlockedProcess, BlockedSummary, Finding, LockRow, TRACE,
 };
+use crate::trace::Symptom;
 
 /// CPUs that a program uses on average below which its waiting is the answer.
 const MAX_CPUS: f64 = 0.02;
@@ -28,6 +29,9 @@ const WAITING: &str = "waiting";
 const THREADS: &str = "threads";
 /// Rule of deadlocks.
 pub(super) const DEADLOCK: &str = "deadlock";
+/// What no thread shows.
+const AWAITS: &str = "; requests and tasks that await are on no thread: -for slow-requests shows those that start while it \
+    captures";
 /// Command that shows the stacks.
 const STACKS: [&str; 4] = ["report", TRACE, "-kind", "blocked"];
 
@@ -132,7 +136,7 @@ fn places(lock: &LockRow) -> String {
 }
 
 /// Returns who has a lock, and what that thread does.
-fn owner(lock: &LockRow) -> String {
+pub(super) fn owner(lock: &LockRow) -> String {
     match (lock.owner, lock.foreign_owner) {
         (Some(owner), _) if lock.tids == [owner] => " that it has itself".to_owned(),
         (Some(owner), _) => {
@@ -186,8 +190,12 @@ fn waiting(
         if has_child && threads == 1 && groups.clone().any(|group| group.reason == CHILD) {
             return None;
         }
-        let what = what(process, threads, groups);
-        format!("{name} hardly ran ({used:.2} CPUs): {what}")
+        let what = what(process, threads, groups.clone());
+        let awaits = match scene.is_for(Symptom::Hang) && may_await(process, groups) {
+            true => AWAITS,
+            false => "",
+        };
+        format!("{name} hardly ran ({used:.2} CPUs): {what}{awaits}")
     };
     Some(
         Finding::new(WAITING, text)
@@ -199,6 +207,16 @@ fn waiting(
             .more(&STACKS)
             .costing(0.0),
     )
+}
+
+/// Returns whether no thread of a .NET program but the main one waits for something in its code: what hangs may be a
+/// task.
+fn may_await<'a>(
+    process: &BlockedProcess,
+    mut groups: impl Iterator<Item = &'a BlockedGroup> + Clone,
+) -> bool {
+    let is_dotnet = groups.clone().any(|group| group.name.starts_with(".NET "));
+    is_dotnet && groups.all(|group| group.reason == IDLE || group.tids == [process.pid])
 }
 
 /// Returns the processes that hardly ran with one thread.

@@ -1,5 +1,7 @@
 //! TCP connections that fail, that take long to open, that lose data, or that are not accepted.
 
+use std::collections::BTreeMap;
+
 use super::scene::{Scene, percent, process_name, shown};
 use crate::output::summary::{Finding, TRACE};
 use crate::trace::ConnectionRow;
@@ -20,9 +22,13 @@ const MIN_UNREAD: u64 = 64_000;
 /// Part of the segments that is sent again, and number of these, below which it is not remarkable.
 const MIN_RESENT: f64 = 0.01;
 const MIN_RESENT_SEGMENTS: u64 = 10;
+/// Part of the connections that waited to be accepted at the end, below which it is not remarkable.
+const MIN_UNACCEPTED: f64 = 0.1;
 /// Part of the capture in which a peer has no room for data, below which it is not remarkable.
 const MIN_PEER_FULL: f64 = 0.1;
 
+/// Number of addresses of a process with a finding each.
+const MAX_OF_PROCESS: usize = 3;
 /// What a connection with trouble costs, beyond what is known: as much as some waiting.
 const COST: f64 = 0.05;
 
@@ -38,8 +44,8 @@ struct Subject<'a> {
 /// Describes a trouble, and estimates its cost.
 type Trouble = fn(&Subject<'_>) -> Option<(String, f64)>;
 
-const TROUBLES: [Trouble; 9] = [
-    failed, unanswered, aborted, silent, slow, dropped, resent, unread, peer_full,
+const TROUBLES: [Trouble; 10] = [
+    failed, unanswered, aborted, silent, slow, dropped, unaccepted, resent, unread, peer_full,
 ];
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
@@ -51,7 +57,24 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         is_followed: connections.has_attempts,
         seconds: scene.seconds,
     });
-    rows.filter_map(|subject| of(scene, &subject)).collect()
+    let mut all: Vec<Finding> = rows.filter_map(|subject| of(scene, &subject)).collect();
+    all.sort_by(|a, b| b.cost_cpus.total_cmp(&a.cost_cpus));
+    let mut counts: BTreeMap<Option<i32>, usize> = BTreeMap::new();
+    for finding in &all {
+        *counts.entry(finding.pid).or_default() += 1;
+    }
+    let mut kept: BTreeMap<Option<i32>, usize> = BTreeMap::new();
+    all.retain_mut(|finding| {
+        let kept = kept.entry(finding.pid).or_default();
+        *kept += 1;
+        let more = counts[&finding.pid].saturating_sub(MAX_OF_PROCESS);
+        if *kept == MAX_OF_PROCESS && more > 0 {
+            let addresses = if more == 1 { "address" } else { "addresses" };
+            finding.text += &format!("; and trouble with {more} more {addresses}");
+        }
+        *kept <= MAX_OF_PROCESS
+    });
+    all
 }
 
 fn of(scene: &Scene<'_>, subject: &Subject<'_>) -> Option<Finding> {
@@ -80,6 +103,7 @@ fn of(scene: &Scene<'_>, subject: &Subject<'_>) -> Option<Finding> {
             .figure("silent", row.silent as f64)
             .figure("connect_p99_ms", row.connect_p99_ms)
             .figure("dropped", row.dropped as f64)
+            .figure("unaccepted", row.unaccepted as f64)
             .figure("resent_percent", part(row.resent, row.segments) * 100.0)
             .figure("peer_full_ms", row.peer_full_ms)
             .more(&["report", TRACE, "-kind", "connections"])
@@ -171,6 +195,17 @@ fn dropped(subject: &Subject<'_>) -> Option<(String, f64)> {
         subject.row.dropped
     );
     (subject.row.dropped > 0).then_some((text, COST))
+}
+
+fn unaccepted(subject: &Subject<'_>) -> Option<(String, f64)> {
+    let row = subject.row;
+    let wait = match row.unaccepted {
+        1 => "1 connection waited".to_owned(),
+        several => format!("{several} connections waited"),
+    };
+    let text = format!("{wait} at the end for the process to accept: its clients get no answer");
+    let waiting = part(row.unaccepted, row.connections);
+    (waiting >= MIN_UNACCEPTED).then_some((text, COST * (1.0 + waiting.min(1.0))))
 }
 
 fn resent(subject: &Subject<'_>) -> Option<(String, f64)> {

@@ -1,6 +1,7 @@
 //! Slow requests: which, how slow, and where their time goes; and those that do not end.
 
 use super::scene::{Runtime, Scene, percent, shown};
+use crate::output::duration::duration;
 use crate::output::short_name;
 use crate::output::summary::{
     AwaitRow, Finding, RequestDirection, RequestRoute, RequestSummary, TRACE,
@@ -53,7 +54,7 @@ fn slow(scene: &Scene<'_>, runtime: &Runtime<'_>, requests: &RequestSummary) -> 
             "; asynchronous methods wait longest in {} ({} times, {} each)",
             awaiting(row),
             row.count,
-            seconds(row.ms / row.count.max(1) as f64)
+            duration(row.ms / 1e3 / row.count.max(1) as f64)
         );
     }
     match slow.len() - 1 {

@@ -6,8 +6,8 @@ use super::find;
 use super::tests::summary;
 use crate::output::summary::{
     AllocationSummary, Finding, GcSummary, HeapGrowth, NetworkStep, PlaceTime, RequestCounts,
-    RequestDirection, RequestRoute, RequestSummary, RuntimeSummary, StepKind, Summary, ThreadTime,
-    WaitSummary, Work,
+    RequestDirection, RequestRoute, RequestSummary, RuntimeSummary, StepKind, Summary,
+    ThreadPoolSummary, ThreadTime, WaitSummary, Work,
 };
 use crate::output::variant_name;
 use crate::trace::{Notice, NoticeKind, ProcessMemory, Symptom};
@@ -420,6 +420,46 @@ fn requests_without_an_answer_are_not_answered() {
 }
 
 /// Threads of the pool serve requests. A main thread may wait for the key that ends the program.
+#[test]
+fn a_pool_whose_threads_wait_in_your_code_delays_requests() {
+    for (waiting_ms, expected) in [(61_000.0, "thread-pool"), (59_000.0, "not-found")] {
+        let pool = ThreadPoolSummary {
+            first_threads: Some(2),
+            max_threads: 12,
+            ..ThreadPoolSummary::default()
+        };
+        let runtime = RuntimeSummary {
+            thread_pool: Some(pool),
+            ..RuntimeSummary::default()
+        };
+        let mut slow = of(Symptom::SlowRequests, 10.0, runtime);
+        let place = |method: &str, ms, pool_threads| PlaceTime {
+            pid: 7,
+            reason: "sleep".into(),
+            method: method.into(),
+            own: true,
+            ms,
+            threads: 12,
+            pool_threads,
+            ..PlaceTime::default()
+        };
+        slow.thread_time = Some(ThreadTime {
+            places: vec![
+                place("Shop.Orders.Get(int)", waiting_ms, 12),
+                place("Shop.Timer.Run()", 100_000.0, 0),
+            ],
+            ..ThreadTime::default()
+        });
+        let words = match expected {
+            "thread-pool" => {
+                "Shop (pid 7) grew from 2 to 12 threads, which wait 51 % of the time, most in Orders.Get: work waits"
+            }
+            _ => "nothing found",
+        };
+        expect(&slow, expected, &[words]);
+    }
+}
+
 #[test]
 fn threads_of_the_pool_that_sleep_in_your_code_delay_requests() {
     let place = |reason: &str, method: &str, ms, pool_threads| PlaceTime {

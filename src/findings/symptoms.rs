@@ -44,11 +44,14 @@ const ROWS: [Row; 8] = [
     },
     Row {
         symptom: Symptom::SlowRequests,
-        answers: &["slow-requests", "stuck-requests"],
-        causes: &[
+        answers: &[
+            "slow-requests",
+            "stuck-requests",
             "deadlock",
             "blocked-by-lock",
             "thread-pool",
+        ],
+        causes: &[
             "lock-contention",
             "sync-over-async",
             "gc",
@@ -93,7 +96,7 @@ const ROWS: [Row; 8] = [
     },
     Row {
         symptom: Symptom::Networking,
-        answers: &["network", super::connections::RULE],
+        answers: &["network", super::connections::RULE, thread_time::RULE],
         causes: &[
             "slow-requests",
             "stuck-requests",
@@ -150,11 +153,15 @@ fn lacks_events(scene: &Scene<'_>) -> bool {
 }
 
 impl Row {
-    /// Returns the place of a finding. Threads that wait for a CPU only do not hang.
+    /// Returns the place of a finding. Threads that wait for a CPU only do not hang, those that wait for no socket
+    /// have no trouble with the network.
     fn rank(&self, finding: &Finding) -> usize {
         let rule = &*finding.rule;
         let answer = self.answers.iter().position(|answer| *answer == rule);
-        let waits = finding.figures.get(thread_time::BLOCKED_MS);
+        let waits = finding.figures.get(match self.symptom {
+            Symptom::Networking => thread_time::SOCKET_MS,
+            _ => thread_time::BLOCKED_MS,
+        });
         let answer = answer.filter(|_| waits.is_none_or(|ms| *ms > 0.0));
         let is_cause = self.causes.contains(&rule);
         answer.unwrap_or(self.answers.len() + usize::from(!is_cause))

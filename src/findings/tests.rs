@@ -5,7 +5,7 @@ use crate::output::summary::{
     RequestRoute, RequestSummary, RuntimeSummary, Share, ThreadTime, WakeupRow, WakeupSummary,
     Work, WorkKind, WorkMethod,
 };
-use crate::trace::{CpuPressure, ProcessWaits, Symptom, Trace};
+use crate::trace::{ConnectionRow, Connections, CpuPressure, ProcessWaits, Symptom, Trace};
 use clap::ValueEnum;
 
 /// A process that used `cpu_ms` of ten seconds, with so many samples of each kind of work.
@@ -545,6 +545,60 @@ fn a_lock_counts_if_threads_wait_for_long() {
         "3 threads of Shop (pid 7) have waited for at least 7.0 s in Shop.A, Shop.B and 7 more places for a lock \
          that thread 12 has, which sleeps in Shop.Keep"
     );
+}
+
+#[test]
+fn waits_for_locks_name_the_owner_at_the_end() {
+    let mut short = locked(0, 0.2);
+    short.thread_time = Some(ThreadTime {
+        places: vec![PlaceTime {
+            pid: 7,
+            reason: "lock".into(),
+            method: "Shop.A".into(),
+            own: true,
+            ms: 20_000.0,
+            ..PlaceTime::default()
+        }],
+        ..ThreadTime::default()
+    });
+    assert_eq!(
+        text(&short),
+        "threads of Shop (pid 7) wait: 20.0 s for locks in Shop.A; at the end, 3 threads waited for a lock that thread \
+         12 has, which sleeps in Shop.Keep"
+    );
+}
+
+#[test]
+fn connections_that_nobody_accepts_are_found_once_for_many_addresses() {
+    let row = |port: u16, connections, unaccepted| ConnectionRow {
+        pid: 7,
+        process: "web".into(),
+        is_inbound: true,
+        address: format!("0.0.0.0:{port}"),
+        connections,
+        unaccepted,
+        ..ConnectionRow::default()
+    };
+    let found = |rows: Vec<ConnectionRow>| {
+        let mut summary = summary(10.0, 10, Work::default());
+        summary.info.connections = Some(Connections {
+            rows,
+            ..Connections::default()
+        });
+        find(&summary)
+    };
+    // One that is just being accepted.
+    assert_eq!(found(vec![row(80, 20, 1)]), []);
+    let one = found(vec![row(80, 0, 5)]);
+    assert_eq!(
+        one[0].text,
+        "web (pid 7): connections at 0.0.0.0:80: 5 connections waited at the end for the process to accept: its \
+         clients get no answer"
+    );
+    let many = found((1..=5).map(|port| row(port, 0, 5)).collect());
+    assert_eq!(many.len(), 3);
+    let end = "; and trouble with 2 more addresses";
+    assert!(many[2].text.ends_with(end), "{}", many[2].text);
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! The thread pool has too few threads: work waits, because its threads block.
 
-use super::scene::{Runtime, Scene, named, short_method};
+use super::scene::{Runtime, Scene, named, percent, short_method};
 use crate::output::summary::{Finding, PlaceTime, TRACE, ThreadPoolSummary, WorkKind};
 
 /// How often threads are added because no work is done, or because threads block, below which it is
 /// not remarkable.
 const MIN_ADDED: u64 = 3;
+/// Part of the time in which the threads of a pool that grew wait in the user's code, below which it is not
+/// remarkable.
+const MIN_BUSY: f64 = 0.5;
 /// Reasons of threads that do not wait for something.
 const NO_WAITS: [&str; 5] = ["idle", "sleep", "stopped", "ready", "preempted"];
 
@@ -15,7 +18,7 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let name = runtime.name();
         let added = pool.starvations.saturating_add(pool.blocking);
         if added < MIN_ADDED {
-            return None;
+            return busy(scene, &runtime, pool);
         }
         let why = match pool.blocking > pool.starvations {
             true => "its threads block on tasks (sync over async)",
@@ -42,6 +45,55 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         )
     });
     programs.collect()
+}
+
+/// Returns a finding about a pool that grew and whose threads wait in the user's code most of the time: then work
+/// waits for a thread, even if the pool adds one now and then.
+fn busy(scene: &Scene<'_>, runtime: &Runtime<'_>, pool: &ThreadPoolSummary) -> Option<Finding> {
+    pool.first_threads
+        .filter(|first| *first < pool.max_threads)?;
+    let waits = waits_of_pool(scene, runtime.summary.pid);
+    let longest = waits.clone().max_by(|a, b| a.1.total_cmp(&b.1))?.0;
+    let waiting_ms: f64 = waits.map(|(_, ms)| ms).sum();
+    let part = waiting_ms / 1e3 / scene.seconds / f64::from(pool.max_threads);
+    if part < MIN_BUSY || !part.is_finite() {
+        return None;
+    }
+    let text = format!(
+        "the thread pool of {} {}, which wait {} of the time, most in {}: work waits for a free thread, which is in no \
+         request's time",
+        runtime.name(),
+        growth(pool),
+        percent(part),
+        short_method(&longest.method),
+    );
+    Some(
+        runtime
+            .finding("thread-pool", text)
+            .from("runtimes.thread_pool")
+            .from("thread_time.places")
+            .more(&["report", TRACE, "-kind", "threadtime"])
+            .figure("max_threads", pool.max_threads.into())
+            .figure("waiting_percent", part * 100.0)
+            .costing(part),
+    )
+}
+
+/// Returns the places of the user's code in which threads of the pool wait or sleep, with their time.
+fn waits_of_pool<'a>(
+    scene: &Scene<'a>,
+    pid: i32,
+) -> impl Iterator<Item = (&'a PlaceTime, f64)> + Clone {
+    let places = scene.summary.thread_time.iter();
+    let places = places.flat_map(|times| &times.places);
+    let places = places.filter(move |place| {
+        let is_wait = place.reason == "sleep" || !NO_WAITS.contains(&&*place.reason);
+        place.pid == pid && place.own && is_wait
+    });
+    places.map(|place| {
+        let part = place.pool_threads as f64 / place.threads.max(1) as f64;
+        (place, place.ms * part)
+    })
 }
 
 /// Returns how many threads the pool got.

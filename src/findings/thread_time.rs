@@ -1,5 +1,6 @@
 //! Where threads spend the time without a CPU.
 
+use super::blocked;
 use super::scene::{Scene, process_name, short_method, shown};
 use crate::output::duration::duration;
 use crate::output::summary::{Finding, PlaceTime, TRACE};
@@ -36,6 +37,11 @@ const FOR_A_CPU: [&str; 3] = ["ready", "preempted", THROTTLED];
 const THROTTLED: &str = "throttled";
 /// Figure: the time of threads that could not.
 pub(super) const BLOCKED_MS: &str = "blocked_ms";
+/// Figure: the time of threads that waited for sockets.
+pub(super) const SOCKET_MS: &str = "socket_ms";
+const SOCKET: &str = "socket";
+/// Reason of threads that wait for a lock.
+const LOCK: &str = "lock";
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let Some(times) = &scene.summary.thread_time else {
@@ -51,9 +57,8 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         let places = times.places.iter();
         let is_at_rest = is_at_rest(scene, pid);
         let places = places.filter(|place| place.pid == pid && place.reason != "idle");
-        // Where the threads wait that may not be read is unknown.
-        let is_known =
-            |place: &&PlaceTime| !UNKNOWN.contains(&&*place.reason) || !place.method.is_empty();
+        // Where the threads wait that may not be read is unknown, or only that they are in the C library.
+        let is_known = |place: &&PlaceTime| !UNKNOWN.contains(&&*place.reason) || place.own;
         let places = places.filter(is_known);
         // Nobody asked about a process of a capture of the machine.
         let is_harmless = |place: &PlaceTime| {
@@ -80,6 +85,8 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         }
         let blocked = places.iter().filter(|place| is_blocked(scene, place));
         let blocked_ms: f64 = blocked.map(|place| place.ms).sum();
+        let of_sockets = places.iter().filter(|place| place.reason == SOCKET);
+        let socket_ms = of_sockets.fold(0.0, |sum, place| sum + place.ms);
         let named: Vec<String> = places.iter().take(MAX_NAMED).map(described).collect();
         let mut rows = scene.summary.processes.iter();
         let row = rows.find(|row| row.pid == pid);
@@ -90,6 +97,14 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
             process_name(name, pid),
             named.join(", ")
         );
+        if places
+            .iter()
+            .take(MAX_NAMED)
+            .any(|place| place.reason == LOCK)
+            && let Some(owner) = owner_at_end(scene, pid)
+        {
+            text += &format!("; at the end, {owner}");
+        }
         if let Some(waker) = waker_of(scene, pid) {
             text += &format!("; mostly woken by {waker}");
         }
@@ -103,11 +118,35 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
                 .from("thread_time.places")
                 .figure("waiting_ms", places.iter().map(|place| place.ms).sum())
                 .figure(BLOCKED_MS, blocked_ms)
+                .figure(SOCKET_MS, socket_ms)
                 .more(&["report", TRACE, "-kind", "threadtime"])
                 .costing(cost),
         )
     };
     pids.into_iter().filter_map(of_process).collect()
+}
+
+/// Returns which thread had the lock for which most threads waited when the capture ended, and what it did.
+fn owner_at_end(scene: &Scene<'_>, pid: i32) -> Option<String> {
+    let locks = scene
+        .summary
+        .blocked
+        .iter()
+        .flat_map(|blocked| &blocked.locks);
+    let owned = locks.filter(|lock| lock.pid == pid && lock.owner.is_some());
+    let most = owned.max_by_key(|lock| lock.threads)?;
+    Some(format!(
+        "{} waited for a lock{}",
+        threads(most.threads),
+        blocked::owner(most)
+    ))
+}
+
+fn threads(count: u64) -> String {
+    match count {
+        1 => "1 thread".to_owned(),
+        several => format!("{several} threads"),
+    }
 }
 
 /// Returns who wakes the threads of a process more often than all others do together.
@@ -205,8 +244,8 @@ fn described(place: &PlaceTime) -> String {
     let what = match &*place.reason {
         "ready" | "preempted" => "for a CPU",
         THROTTLED => "at the CPU limit of their control group",
-        "lock" => "for locks",
-        "socket" => "for sockets",
+        LOCK => "for locks",
+        SOCKET => "for sockets",
         "pipe" => "for pipes",
         "file" => "for files",
         "io" => "for input or output",

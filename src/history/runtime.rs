@@ -27,6 +27,9 @@ pub(crate) const MAX_PROCESSES: usize = 100;
 const MAX_COLLECTIONS: usize = 1 << 17;
 const MIN_COLLECTIONS: usize = 1 << 12;
 
+/// Time after the end of a capture in which events count, in nanoseconds.
+const MAX_LATE_NS: u64 = 1_000_000_000;
+
 /// Providers besides the runtime itself.
 const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
@@ -181,7 +184,15 @@ pub(crate) fn histories(
     let mut histories: BTreeMap<Pid, RuntimeHistory> = histories.collect();
     let mut methods = StackMethods::new(trace, is_own);
     let mut last_events: FxHashMap<Pid, Nanos> = FxHashMap::default();
+    let end = match trace.info.end_ns {
+        0 => u64::MAX,
+        end => end.saturating_add(MAX_LATE_NS),
+    };
     for event in trace.events.iter_of(is_wanted) {
+        // A runtime that goes on while its session ends is not the answer to what the capture was for.
+        if event.time.0 > end && event.metadata.provider != RUNDOWN {
+            continue;
+        }
         if let Some(history) = histories.get_mut(&event.process) {
             let last = last_events.entry(event.process).or_insert(event.time);
             *last = event.time.max(*last);

@@ -132,11 +132,12 @@ impl Descriptors {
     }
 }
 
-/// Returns the inodes of the sockets that a process has open, or none if it may not be read.
-pub fn socket_inodes(pid: Pid) -> impl Iterator<Item = u64> {
+/// Returns the inode of each socket that a process has open, and `None` for each other descriptor. Nothing if it may not
+/// be read.
+pub fn socket_inodes(pid: Pid) -> impl Iterator<Item = Option<u64>> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd"));
     let links = entries.into_iter().flatten().flatten();
-    links.filter_map(|entry| {
+    links.map(|entry| {
         let link = std::fs::read_link(entry.path()).ok()?;
         socket_inode(link.to_str()?)
     })

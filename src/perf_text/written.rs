@@ -84,9 +84,13 @@ pub(crate) fn read_written(
         frames: module.frames,
     });
     trace.modules = modules.collect();
-    let names = summary.threads.iter().rev();
-    let names: HashMap<(i32, i32), &str> =
-        names.map(|row| ((row.pid, row.tid), &*row.name)).collect();
+    // Threads without samples are in the second list only.
+    let threads = summary.threads.iter().rev();
+    let waiting = summary.thread_time.iter().flat_map(|times| &times.threads);
+    let waiting = waiting.map(|row| ((row.pid, row.tid), &*row.name));
+    let names: HashMap<(i32, i32), &str> = waiting
+        .chain(threads.map(|row| ((row.pid, row.tid), &*row.name)))
+        .collect();
     for thread in &mut trace.threads {
         let pid = trace.processes[thread.process.index()].pid;
         if let Some(&name) = names.get(&(pid.0, thread.tid.0)) {

@@ -44,10 +44,12 @@ pub enum BlockedOn {
     Terminal,
     /// Another character device, such as `/dev/kvm`.
     Device,
+    /// A futex, while a .NET monitor that another thread has is on the stack.
+    Monitor,
 }
 
 impl BlockedOn {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Nothing,
         Self::Owner,
         Self::Time,
@@ -57,6 +59,7 @@ impl BlockedOn {
         Self::Anonymous,
         Self::Terminal,
         Self::Device,
+        Self::Monitor,
     ];
 }
 

@@ -13,10 +13,10 @@ pub(super) const OPTIONAL_COLUMNS: [&str; 9] = [
     "pid",
     "failed_after_ms",
     "connect_p99_ms",
-    "unaccepted",
-    "unread_bytes",
     "rtt_ms",
+    "unread_bytes",
     "peer_full_ms",
+    "unaccepted",
 ];
 /// Number of rows in the line about connections.
 const MAX_SHORT: usize = 2;
@@ -160,8 +160,11 @@ pub(super) fn omitted(summary: &Summary) -> Option<String> {
 pub(super) fn in_short(summary: &Summary) -> Option<String> {
     let connections = summary.info.connections.as_ref()?;
     let rows = connections.rows.iter();
-    let rows =
-        rows.filter(|row| [row.connections, row.failed, row.connecting, row.dropped] != [0; 4]);
+    let has_some = |row: &&ConnectionRow| {
+        let counts = [row.connections, row.failed, row.connecting];
+        counts != [0; 3] || [row.dropped, row.unaccepted] != [0; 2]
+    };
+    let rows = rows.filter(has_some);
     let texts: Vec<String> = rows
         .take(MAX_SHORT)
         .map(|row| described(summary, row))
@@ -188,6 +191,7 @@ fn described(summary: &Summary, row: &ConnectionRow) -> String {
         (row.aborted, "reset or timed out"),
         (row.silent, "without an acknowledgement"),
         (row.dropped, "dropped"),
+        (row.unaccepted, "not accepted"),
     ] {
         if number > 0 {
             text += &format!(", {number} {what}");

@@ -58,6 +58,8 @@ pub struct Rows {
     /// Whether each function without a name has a row, instead of one for those of a module, and
     /// callers of nearly all samples have rows, too.
     pub full: bool,
+    /// Whether the maximum is what fits on the screen: a line has the number of the others.
+    pub fits: bool,
 }
 
 /// Prints a trace: its findings, its summary, tables, and how to open the flame graph.
@@ -120,7 +122,7 @@ fn print(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let summary = &trace.summary;
-    let Rows { top, full } = rows;
+    let Rows { top, full, .. } = rows;
     report::findings(summary, Some(&trace.more), out)?;
     report::summary(summary, out)?;
     let Some(path) = path else {

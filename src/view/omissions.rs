@@ -111,6 +111,10 @@ pub(super) fn of(trace: &OpenTrace, kind: ReportKind, full: bool) -> Option<Stri
         ReportKind::Blocked => "threads.json has all".to_owned(),
         ReportKind::Faults => "faults.folded in the trace has all".to_owned(),
         ReportKind::Wakeups => "wakeups.folded in the trace has all".to_owned(),
+        ReportKind::ThreadTime if !full => {
+            "each with less than a thousandth of the time: blocked.folded in the trace has all"
+                .to_owned()
+        }
         _ => "summary.json does not have them".to_owned(),
     };
     let more = (more > 0).then(|| format!("... and {more} more: {all_of_it}"));

@@ -76,6 +76,15 @@ impl Cell {
     fn is_text(&self) -> bool {
         matches!(self, Self::Text(_))
     }
+
+    /// Returns whether it is a number that is shown as 0.
+    fn is_zero(&self) -> bool {
+        match self {
+            Self::Count(count) => *count == 0,
+            Self::Number(number) => number.abs() < 0.05,
+            _ => false,
+        }
+    }
 }
 
 impl From<&str> for Cell {
@@ -161,8 +170,12 @@ impl Table {
     }
 
     /// Drops columns, in this order, until the table fits into `width` columns: only those of numbers that are all
-    /// 0, or that are `optional`.
+    /// 0, or that are `optional`. A table without rows keeps its first columns.
     pub(super) fn drop_columns(&mut self, width: usize, optional: &[&str]) {
+        if self.rows.is_empty() {
+            while self.width() > width && self.columns.pop().is_some() {}
+            return;
+        }
         let mut dispensable: Vec<&str> = self.zeros();
         dispensable.extend(optional);
         for name in dispensable {
@@ -179,10 +192,10 @@ impl Table {
         }
     }
 
-    /// Returns the columns of counts that are all 0.
+    /// Returns the columns of numbers that are all shown as 0.
     fn zeros(&self) -> Vec<&'static str> {
         let columns = self.columns.iter().enumerate();
-        let is_zero = |at: usize| self.rows.iter().all(|row| row[at] == Cell::Count(0));
+        let is_zero = |at: usize| self.rows.iter().all(|row| row[at].is_zero());
         let zeros = columns.filter(|(at, _)| is_zero(*at));
         zeros.map(|(_, name)| *name).collect()
     }

@@ -57,8 +57,13 @@ pub fn print_table(
     table.write(format, out).map_err(ViewError::Print)?;
     let is_empty = table.rows.is_empty();
     let why_empty = is_empty.then(|| omissions::of_empty(&trace.summary, kind));
+    let below_the_screen = match shown - table.rows.len() {
+        more if more > 0 && rows.fits => Some(format!("... and {more} more: -top {shown}")),
+        _ => None,
+    };
     let omitted = match why_empty.flatten() {
         Some(why) => Some(why.to_owned()),
+        None if below_the_screen.is_some() => below_the_screen,
         None => omissions::of(trace, kind, rows.full).filter(|_| table.rows.len() == shown),
     };
     let is_refused = is_empty && !trace.hides_threads;
@@ -106,7 +111,7 @@ fn print_whole(
 fn table(
     trace: &OpenTrace,
     kind: ReportKind,
-    Rows { top, full }: Rows,
+    Rows { top, full, .. }: Rows,
 ) -> Result<Table, ViewError> {
     let summary = &trace.summary;
     let shares = &summary.shares;

@@ -73,13 +73,17 @@ fn named(trace: &Trace) -> Vec<(Occurrence, String)> {
             continue;
         };
         let kinds = Kinds::of(trace, &own_code, parent);
-        if kinds.own || kinds.runtime {
+        if kinds.own || kinds.truncated || kinds.runtime {
             known.insert(occurrence.process);
         }
         if let Blocked::Call(number, on) = *place {
-            let reason = Reason::of_place(number, on, &kinds.top);
-            let may_be_idle =
-                reason.may_be_idle() && (!occurrence.is_main || kinds.go) && !kinds.own;
+            let reason = match Reason::of_place(number, on, &kinds.top) {
+                // Who called the C library is not known, so neither is what for.
+                Reason::Event if kinds.truncated && !kinds.own && !kinds.runtime => Reason::Other,
+                reason => reason,
+            };
+            let is_idle = !kinds.own && !kinds.truncated && (!occurrence.is_main || kinds.go);
+            let may_be_idle = reason.may_be_idle() && is_idle;
             calls.push((occurrence, *place, on, reason, may_be_idle));
         }
     }
@@ -97,6 +101,8 @@ struct Kinds {
     top: Vec<StackFrame>,
     /// Code that is, or may be, the user's.
     own: bool,
+    /// Whether its callers are missing.
+    truncated: bool,
     runtime: bool,
     go: bool,
 }
@@ -106,6 +112,7 @@ impl Kinds {
         let (top, _) = top_frames(trace, own_code, stack);
         let mut kinds = Self {
             own: false,
+            truncated: false,
             runtime: false,
             go: false,
             top,
@@ -114,8 +121,8 @@ impl Kinds {
             for id in trace.functions_leaf_first(frame) {
                 let function = &trace.functions[id.index()];
                 let name = label::known_name(function);
-                kinds.own |= function.kind == FunctionKind::Marker
-                    || may_be_own(own_code.is_own(id), function.kind, name.is_none());
+                kinds.truncated |= function.kind == FunctionKind::Marker;
+                kinds.own |= may_be_own(own_code.is_own(id), function.kind, name.is_none());
                 kinds.go |= name.is_some_and(is_of_go);
                 kinds.runtime |= is_of_runtime(function.kind);
             }

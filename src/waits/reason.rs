@@ -163,7 +163,7 @@ impl Reason {
                 ..Wait::default()
             }),
         };
-        of_call.with_names(false, frames)
+        of_call.with_names(on == BlockedOn::Monitor, frames)
     }
 
     /// Makes the reason of a system call more precise by the functions on the stack.

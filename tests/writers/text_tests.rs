@@ -314,6 +314,7 @@ fn view_prints_written_archive() {
         let rows = view::Rows {
             top: 20,
             full: true,
+            fits: false,
         };
         let mut out = Vec::new();
         let opened = view::OpenTrace::open(&written.path, &Selection::default()).unwrap();

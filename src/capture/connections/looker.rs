@@ -105,6 +105,8 @@ pub(super) struct Looker {
     /// The processes of sockets, by the inode of these.
     owners: FxHashMap<u64, Pid>,
     next_search: Instant,
+    /// Process at which the last search ended because it took too long.
+    searched: Pid,
     /// Whether the capture has not started.
     is_first: bool,
 }
@@ -117,6 +119,7 @@ impl Looker {
             namespaces: FxHashMap::default(),
             owners: FxHashMap::default(),
             next_search: Instant::now(),
+            searched: Pid(0),
             is_first: true,
         }
     }
@@ -260,13 +263,19 @@ impl Looker {
         let started = (Instant::now(), usage::thread_cpu_time());
         let mut owners = FxHashMap::default();
         let mut is_complete = true;
-        for &pid in pids {
-            for inode in machine::socket_inodes(pid) {
+        // The last search may have ended before it came to all processes.
+        let (searched, others) = pids.split_at(pids.partition_point(|pid| *pid <= self.searched));
+        let pids = others.iter().chain(searched);
+        let descriptors =
+            pids.flat_map(|&pid| machine::socket_inodes(pid).map(move |inode| (pid, inode)));
+        for (pid, inode) in descriptors {
+            if let Some(inode) = inode {
                 owners.entry(inode).or_insert(pid);
-                if started.0.elapsed() > MAX_SEARCH || self.orders.is_aborted() {
-                    is_complete = false;
-                    break;
-                }
+            }
+            if started.0.elapsed() > MAX_SEARCH || self.orders.is_aborted() {
+                is_complete = false;
+                self.searched = pid;
+                break;
             }
         }
         match is_complete {

@@ -45,7 +45,8 @@ impl Row {
     }
 
     pub(super) fn has_trouble(&self) -> bool {
-        self.failed + self.connecting + self.aborted + self.silent + self.dropped > 0
+        self.failed + self.connecting + self.aborted + self.silent + self.dropped + self.unaccepted
+            > 0
     }
 
     /// Adds the connections of another row, but no attempts.

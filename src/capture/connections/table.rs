@@ -12,10 +12,14 @@ use crate::trace::{Connections, MAX_CONNECTION_ROWS, Nanos, Pid};
 
 /// Maximum number of connections at a time.
 const MAX_OPEN: usize = 1 << 17;
-/// Maximum number of rows with an address while capturing. Beyond it, the addresses of a process have a row together.
-const MAX_ROWS: usize = 1024;
+/// Maximum number of rows with an address while capturing, and of those of one process. Beyond it, the addresses of a
+/// process have a row together.
+const MAX_ROWS: usize = 4096;
+const MAX_ROWS_OF_PROCESS: usize = 256;
 /// Maximum number of all rows.
-const MAX_ALL_ROWS: usize = 4096;
+const MAX_ALL_ROWS: usize = 8192;
+/// Number of rows of a process in the trace that precede those of others.
+const MAX_FIRST_ROWS: usize = 40;
 /// Looks without a connection after which it has ended.
 const MAX_MISSED: u8 = 2;
 
@@ -53,6 +57,8 @@ pub(super) struct ConnectionTable {
     /// The listener of each address of a namespace.
     addresses: FxHashMap<(u64, SocketAddr), SocketKey>,
     rows: FxHashMap<RowKey, Row>,
+    /// Number of rows of each process.
+    row_counts: FxHashMap<Pid, usize>,
     /// What had no room for a row.
     others: Row,
     unowned: u64,
@@ -254,13 +260,18 @@ impl ConnectionTable {
             is_inbound,
             address: Some(address),
         };
-        if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&key) {
+        let count = self.row_counts.entry(pid).or_default();
+        let is_full = self.rows.len() >= MAX_ROWS || *count >= MAX_ROWS_OF_PROCESS;
+        if is_full && !self.rows.contains_key(&key) {
             key.address = None;
         }
         if self.rows.len() >= MAX_ALL_ROWS && !self.rows.contains_key(&key) {
             return &mut self.others;
         }
-        self.rows.entry(key).or_default()
+        self.rows.entry(key).or_insert_with(|| {
+            *count += 1;
+            Row::default()
+        })
     }
 
     /// Adds the connections that processes accepted before their listeners were seen to those of the listeners.
@@ -356,6 +367,13 @@ impl ConnectionTable {
             let bytes = row.sent.saturating_add(row.received);
             let order = (row.has_trouble(), bytes, row.all());
             (std::cmp::Reverse(order), *key)
+        });
+        // One process must not hide the others.
+        let mut counts: FxHashMap<Pid, usize> = FxHashMap::default();
+        rows.sort_by_cached_key(|(key, _)| {
+            let count = counts.entry(key.pid).or_default();
+            *count += 1;
+            *count > MAX_FIRST_ROWS
         });
         let beyond = rows.drain(MAX_CONNECTION_ROWS.min(rows.len())..);
         let beyond = beyond.map(|(_, row)| row.all()).sum::<u64>();
@@ -536,16 +554,26 @@ mod tests {
     #[test]
     fn too_many_addresses_have_a_row_together() {
         let mut table = ConnectionTable::default();
-        for at in 0..2 * MAX_ROWS as u32 {
+        for at in 0..2 * MAX_ROWS_OF_PROCESS as u32 {
             let remote = SocketAddr::new(std::net::Ipv4Addr::from_bits(at).into(), 80);
             table.attempted(Pid(5), remote, Outcome::Failed, 1);
         }
-        assert_eq!(table.rows.len(), MAX_ROWS + 1);
+        let other = SocketAddr::from(([10, 0, 0, 9], 443));
+        table.attempted(Pid(6), other, Outcome::Connected, 1);
+        assert_eq!(table.rows.len(), MAX_ROWS_OF_PROCESS + 2);
         let connections = finish(table);
         assert_eq!(connections.rows.len(), MAX_CONNECTION_ROWS);
         let first = &connections.rows[0];
-        assert_eq!((&*first.address, first.failed), ("", MAX_ROWS as u64));
+        assert_eq!(
+            (&*first.address, first.failed),
+            ("", MAX_ROWS_OF_PROCESS as u64)
+        );
         let listed: u64 = connections.rows.iter().map(|row| row.failed).sum();
-        assert_eq!(listed + connections.unlisted, 2 * MAX_ROWS as u64);
+        assert_eq!(
+            listed + connections.unlisted,
+            2 * MAX_ROWS_OF_PROCESS as u64
+        );
+        // A process with many failures does not hide another one.
+        assert_eq!(connections.rows[MAX_FIRST_ROWS].pid, 6);
     }
 }

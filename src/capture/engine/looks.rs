@@ -17,15 +17,33 @@ use crate::trace::{
 /// The process that starts the threads of the kernel, in the initial pid namespace.
 const KTHREADD: Pid = Pid(2);
 
+/// Maximum number of threads that start between two rounds and are passed on. Lists have the others.
+const MAX_NEW_THREADS: usize = 4096;
+
 /// Where a thread waits.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) leaf: Blocked,
     /// Hash of the registers and the stack.
     pub(super) stack_hash: u64,
+    /// Stack pointer and instruction pointer.
+    pub(super) registers: (u64, u64),
+    /// Whether its stack was read.
+    pub(super) has_stack: bool,
     /// Functions of the stack, innermost first.
     pub(super) callers: Rc<[CodeAddress]>,
     pub(super) truncation: Option<Truncation>,
+}
+
+impl Place {
+    /// Returns whether it is the same place as one that is not completely known.
+    fn completes(&self, known: &Self) -> bool {
+        let is_same = match known.has_stack {
+            true => self.stack_hash == known.stack_hash,
+            false => self.has_stack && self.registers == known.registers,
+        };
+        is_same && known.truncation.is_some()
+    }
 }
 
 impl<W: Write> Engine<'_, W> {
@@ -35,8 +53,7 @@ impl<W: Write> Engine<'_, W> {
         let place = tick.found.as_ref();
         let place = place.map(|found| self.place(tick, process, found));
         if let (Some(new), Some(known)) = (&place, self.timeline.place_mut(tick.tid))
-            && new.stack_hash == known.stack_hash
-            && known.truncation.is_some()
+            && new.completes(known)
         {
             *known = new.clone();
         }
@@ -65,6 +82,9 @@ impl<W: Write> Engine<'_, W> {
                 if pid.0 > 0 && tid.0 > 0 && !is_own && !is_of_kernel {
                     self.last_runs.remove(&tid);
                     self.timeline.start(pid, tid, time);
+                    if self.new_threads.len() < MAX_NEW_THREADS {
+                        self.new_threads.push((pid, tid));
+                    }
                 }
             }
             Record::Comm {
@@ -76,6 +96,11 @@ impl<W: Write> Engine<'_, W> {
             }
             _ => {}
         }
+    }
+
+    /// Returns the threads that have started since the last call, with their processes.
+    pub(in crate::capture) fn take_new_threads(&mut self) -> Vec<(Pid, Tid)> {
+        std::mem::take(&mut self.new_threads)
     }
 
     /// Adds the threads that ended before they were found waiting, whose looks are all known at a time.
@@ -146,12 +171,15 @@ impl<W: Write> Engine<'_, W> {
             return Place {
                 leaf: found.place,
                 stack_hash: 0,
+                registers: (0, 0),
+                has_stack: false,
                 callers: Rc::default(),
                 truncation: None,
             };
         };
-        let (sp, ip) = (read.blocked.sp, read.blocked.ip);
-        let stack_hash = FxBuildHasher.hash_one((sp, ip, &read.stack));
+        let registers = (read.blocked.sp, read.blocked.ip);
+        let has_stack = !read.stack.is_empty();
+        let stack_hash = FxBuildHasher.hash_one((registers, &read.stack));
         if let Some(known) = self.timeline.place(tick.tid)
             && known.stack_hash == stack_hash
             && known.truncation != Some(Truncation::UnwindFailed)
@@ -168,6 +196,8 @@ impl<W: Write> Engine<'_, W> {
         Place {
             leaf: found.place,
             stack_hash,
+            registers,
+            has_stack,
             callers: self.leaf_first.as_slice().into(),
             truncation,
         }

@@ -67,6 +67,8 @@ pub(super) struct Engine<'a, W> {
     lives_since: Option<Nanos>,
     /// Where they last ran, by samples.
     last_runs: FxHashMap<Tid, Place>,
+    /// Threads that have started since they were taken, with their processes.
+    new_threads: Vec<(Pid, Tid)>,
     /// Stack of the current sample, kept to avoid an allocation per sample.
     leaf_first: Vec<CodeAddress>,
 }
@@ -105,6 +107,7 @@ impl<'a, W: Write> Engine<'a, W> {
             timeline: Timeline::default(),
             lives_since: None,
             last_runs: FxHashMap::default(),
+            new_threads: Vec::new(),
             leaf_first: Vec::new(),
         }
     }

@@ -128,6 +128,8 @@ impl<W: Write> Engine<'_, W> {
                     let last = Place {
                         leaf: Blocked::Preempted,
                         stack_hash: 0,
+                        registers: (0, 0),
+                        has_stack: true,
                         callers: self.leaf_first.as_slice().into(),
                         truncation,
                     };

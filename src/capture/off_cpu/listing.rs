@@ -108,8 +108,7 @@ impl Ticker {
         self.groups.start_round();
         let mut ignored = FxHashSet::default();
         let (mut omitted, mut without_files) = (0, 0);
-        let is_machine = self.is_machine();
-        let mut shares = Shares::of(&self.processes, self.threads.values(), is_machine);
+        let mut shares = self.shares();
         for &pid in &pids {
             self.burst.pause();
             let known = self.processes.get(&pid);
@@ -163,6 +162,40 @@ impl Ticker {
         self.shared.omitted.fetch_max(omitted, Ordering::Relaxed);
         let missing = &self.shared.without_files;
         missing.fetch_max(without_files, Ordering::Relaxed);
+    }
+
+    /// Adds the threads that have started, as the kernel has reported.
+    pub(super) fn add_new(&mut self) {
+        let new = self.shared.new_threads.lock();
+        let new = std::mem::take(&mut *new.unwrap_or_else(PoisonError::into_inner));
+        if new.is_empty() {
+            return;
+        }
+        let followed = self.shared.pids.lock();
+        let followed = followed.unwrap_or_else(PoisonError::into_inner).clone();
+        let own = Pid(std::process::id() as i32);
+        let is_followed = |pid: &Pid| match &followed {
+            Some(pids) => pids.contains(pid),
+            None => *pid != own,
+        };
+        self.groups.start_round();
+        let mut shares = self.shares();
+        for (pid, tid) in new {
+            if !is_followed(&pid) || self.threads.contains_key(&tid) {
+                continue;
+            }
+            let known = self.processes.get(&pid);
+            let owner = known.map_or_else(|| machine::real_user(pid), |known| known.owner);
+            self.burst.pause();
+            // What fails is counted by the next list.
+            if shares.may_add(owner) && self.add(pid, tid, owner) == Ok(true) {
+                shares.add(owner);
+            }
+        }
+    }
+
+    fn shares(&self) -> Shares {
+        Shares::of(&self.processes, self.threads.values(), self.is_machine())
     }
 
     /// Adds a thread of a user's process. Returns whether it is one of a program, not of the kernel.

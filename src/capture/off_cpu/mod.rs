@@ -27,11 +27,13 @@ use std::time::{Duration, Instant};
 
 use super::usage;
 use crate::machine::ThreadCounters;
-use crate::trace::{MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid, RIGHTS_TO_READ_THREADS};
+use crate::trace::{MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid, RIGHTS_TO_READ_THREADS, Tid};
 use ticker::{Shared, Ticker};
 
 /// Ticks that wait to be unwound. A tick with its stack has 16 KiB.
 const QUEUE: usize = 2048;
+/// Threads that have started and wait to be looked at. Lists have the others.
+const MAX_NEW: usize = 1 << 14;
 /// Longest time that the last looks may take: a process can lock its memory for as long as it likes.
 const MAX_END: Duration = Duration::from_secs(1);
 /// Longest mean time between two looks that needs no notice.
@@ -78,6 +80,7 @@ impl OffCpu {
         }
         let shared = Arc::new(Shared {
             pids: Mutex::new(pids),
+            new_threads: Mutex::default(),
             is_over: AtomicBool::new(false),
             unwinding_ns: AtomicU64::new(0),
             omitted: AtomicUsize::new(0),
@@ -114,6 +117,16 @@ impl OffCpu {
         let mut orders = orders.unwrap_or_else(PoisonError::into_inner);
         if let Some(orders) = &mut *orders {
             *orders = pids;
+        }
+    }
+
+    /// Looks at threads that have started, if their processes are followed: lists are rare if there are many threads.
+    pub(super) fn watch(&self, threads: Vec<(Pid, Tid)>) {
+        if !threads.is_empty() {
+            let new = self.shared.new_threads.lock();
+            let mut new = new.unwrap_or_else(PoisonError::into_inner);
+            new.extend(threads);
+            new.truncate(MAX_NEW);
         }
     }
 

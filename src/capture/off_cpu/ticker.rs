@@ -19,15 +19,19 @@ use crate::capture::snapshot::{Process, Read};
 use crate::capture::usage::thread_cpu_time;
 use crate::machine::{self, NotBlocked, SchedulerState, ThreadCounters};
 use crate::perf;
-use crate::trace::{Blocked, Nanos, Pid, Tid};
+use crate::trace::{Blocked, BlockedOn, Nanos, Pid, Tid};
 
 /// Least part of a CPU that looks may take.
 const MIN_SHARE: f64 = 1e-3;
 /// Shortest mean intervals of looks, and of lists of threads.
 const MIN_INTERVAL: Duration = Duration::from_millis(2);
 const LIST_INTERVAL: Duration = Duration::from_millis(25);
+/// Longest interval between two lists, if looks are not rarer: what they take more then, looks take less.
+const MAX_LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// Part of the budget that lists of threads and memory maps take at most.
 const LIST_SHARE: f64 = 0.25;
+/// Time between two reads of the memory map of a process, as a multiple of the time that one takes.
+const MAP_INTERVALS: u32 = 100;
 /// Number of intervals between looks over which most of the CPU time of lists and of unwinding is spread.
 const PAYMENTS: u32 = 16;
 /// Shortest interval of searches for the control groups of the processes, and the part of the budget that they take.
@@ -45,6 +49,8 @@ const STACK_BYTES: u64 = 16 << 10;
 pub(super) struct Shared {
     /// Processes to look at. `None` for all of the machine.
     pub(super) pids: Mutex<Option<Vec<Pid>>>,
+    /// Threads that have started, with their processes.
+    pub(super) new_threads: Mutex<Vec<(Pid, Tid)>>,
     pub(super) is_over: AtomicBool,
     /// CPU time of unwinding that the ticker has not counted yet, in nanoseconds.
     pub(super) unwinding_ns: AtomicU64,
@@ -76,6 +82,7 @@ pub(super) struct Ticker {
     pub(super) ignored: FxHashSet<Tid>,
     pub(super) started: Nanos,
     next_list: Instant,
+    next_new: Instant,
     next_limits: Instant,
     /// CPU time of lists and of unwinding that no interval between looks counts yet.
     owed: Duration,
@@ -109,10 +116,17 @@ impl WatchedProcess {
         }
     }
 
+    /// Returns whether the memory map may be read again.
+    fn may_renew(&self) -> bool {
+        Instant::now() >= self.next_map
+    }
+
     /// Reads the memory map again.
     fn renew(&mut self, pid: Pid, tid: Tid) {
+        let start = thread_cpu_time();
         self.process = Process::of_stacks(pid, Pid(tid.0));
-        self.next_map = Instant::now() + LIST_INTERVAL;
+        let cost = thread_cpu_time().saturating_sub(start);
+        self.next_map = Instant::now() + LIST_INTERVAL + cost * MAP_INTERVALS;
     }
 }
 
@@ -136,6 +150,7 @@ impl Ticker {
             ignored: FxHashSet::default(),
             started,
             next_list: Instant::now(),
+            next_new: Instant::now(),
             next_limits: Instant::now(),
             owed: Duration::ZERO,
             burst: Burst::new(share),
@@ -182,9 +197,14 @@ impl Ticker {
 
     /// Lists the threads, and finds the control groups of the processes, if it is time to.
     fn keep_up(&mut self) {
+        if Instant::now() >= self.next_new {
+            self.add_new();
+            self.next_new = Instant::now() + self.pay(LIST_SHARE).min(MAX_LIST_INTERVAL);
+        }
         if Instant::now() >= self.next_list {
             self.list();
-            self.next_list = Instant::now() + self.pay(LIST_SHARE).max(LIST_INTERVAL);
+            let interval = self.pay(LIST_SHARE);
+            self.next_list = Instant::now() + interval.clamp(LIST_INTERVAL, MAX_LIST_INTERVAL);
         }
         if Instant::now() >= self.next_limits {
             self.find_limits();
@@ -229,12 +249,15 @@ impl Ticker {
             if let Some(now) = counters.filter(|now| now.ran_ns != thread.ran.0) {
                 thread.ran = (now.ran_ns, time);
             }
-            let is_due = thread.is_due || time.0.saturating_sub(thread.reported.0) >= interval;
+            let mut process = self.processes.get_mut(&thread.pid);
+            let may_renew = |process: &&mut WatchedProcess| process.may_renew();
+            let is_due = thread.is_due
+                || time.0.saturating_sub(thread.reported.0) >= interval
+                || thread.lacks_stack && process.as_ref().is_some_and(may_renew);
             if !(has_run || is_last || is_due) {
                 thread.last = time;
                 continue;
             }
-            let mut process = self.processes.get_mut(&thread.pid);
             let found = counters.and_then(|now| {
                 let process = process.as_deref_mut()?;
                 find(process, *tid, thread, now, is_last)
@@ -288,7 +311,7 @@ impl Ticker {
 fn find(
     watched: &mut WatchedProcess,
     tid: Tid,
-    thread: &WatchedThread,
+    thread: &mut WatchedThread,
     before: ThreadCounters,
     is_last: bool,
 ) -> Option<Found> {
@@ -303,30 +326,36 @@ fn find(
         }
     };
     let mut stack = watched.process.stack(blocked.sp, STACK_BYTES);
-    // The end of a capture does not wait for large maps.
-    if stack.is_empty() && !is_last && Instant::now() >= watched.next_map {
-        // The thread is new, or the process has executed another program.
-        let start = thread_cpu_time();
+    // The thread is new, or the process has executed another program. The end of a capture does not wait for large
+    // maps.
+    thread.lacks_stack = stack.is_empty() && !is_last;
+    if thread.lacks_stack && watched.may_renew() {
         watched.renew(thread.pid, tid);
-        let cost = thread_cpu_time().saturating_sub(start);
-        watched.next_map += cost * 1000;
         stack = watched.process.stack(blocked.sp, STACK_BYTES);
+        thread.lacks_stack = false;
     }
     let after = thread.read_counters()?;
     // One that waits again and again, each time for a moment, is found in the same call.
     let has_stayed = after.slices == before.slices || thread.blocked().ok()? == blocked;
     let is_stopped = || SchedulerState::of(thread.pid, tid) == Some(SchedulerState::Stopped);
-    let place = match watched.is_frozen || watched.is_stopped && is_stopped() {
+    let read = Box::new(Read {
+        blocked,
+        stack,
+        has_moved: false,
+        time_slices: Some(after.slices),
+    });
+    let mut place = match watched.is_frozen || watched.is_stopped && is_stopped() {
         true => Blocked::Stopped,
-        false => watched.process.place(&blocked),
+        false => watched.process.place(&read.blocked),
     };
-    has_stayed.then(|| Found {
+    if let Blocked::Call(_, on) = &mut place
+        && let Some(monitor) = watched.process.monitor_at(tid, &read, thread.monitor)
+    {
+        *on = BlockedOn::Monitor;
+        thread.monitor = Some(monitor);
+    }
+    has_stayed.then_some(Found {
         place,
-        read: Some(Box::new(Read {
-            blocked,
-            stack,
-            has_moved: false,
-            time_slices: Some(after.slices),
-        })),
+        read: Some(read),
     })
 }

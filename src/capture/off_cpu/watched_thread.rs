@@ -61,6 +61,10 @@ pub(super) struct WatchedThread {
     /// Whether the next look reports it, even if it has not run.
     pub(super) is_due: bool,
     pub(super) has_reported: bool,
+    /// Whether the memory map does not have its stack yet.
+    pub(super) lacks_stack: bool,
+    /// Address of the .NET monitor that it waited for when it last did.
+    pub(super) monitor: Option<u64>,
 }
 
 impl WatchedThread {
@@ -98,6 +102,8 @@ impl WatchedThread {
             reported: last,
             is_due: true,
             has_reported: false,
+            lacks_stack: false,
+            monitor: None,
         })
     }
 

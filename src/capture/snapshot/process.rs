@@ -6,7 +6,7 @@ use perfcollect_symbols::process::{parse_all_maps, read_maps};
 use rustc_hash::FxHashMap;
 
 use super::{Activity, SnapshotThread};
-use crate::dotnet::{Monitor, PrivateMemory};
+use crate::dotnet::{Memory, Monitor, PrivateMemory};
 use crate::machine::{
     self, Blocked, ControlGroup, Descriptors, NotBlocked, Resource, SchedulerState,
     new_namespace_threads, time_slices,
@@ -28,6 +28,8 @@ const MAX_READS: u32 = 4;
 struct Stacks {
     /// Ranges of memory that belongs to no file, by their start.
     memory: Vec<(u64, u64)>,
+    /// Whether the process has a .NET runtime.
+    is_dotnet: bool,
 }
 
 impl Stacks {
@@ -36,14 +38,42 @@ impl Stacks {
         let memory = parse_all_maps(&maps).filter(|line| line.inode == 0);
         Self {
             memory: memory.map(|line| (line.start, line.end)).collect(),
+            is_dotnet: parse_all_maps(&maps).any(|line| is_of_dotnet(line.path)),
         }
+    }
+
+    /// Returns the memory with an address.
+    fn range(&self, address: u64) -> Option<(u64, u64)> {
+        let after = self.memory.partition_point(|(start, _)| *start <= address);
+        let range = *self.memory.get(after.checked_sub(1)?)?;
+        (address < range.1).then_some(range)
     }
 
     /// Returns the end of the memory with a stack pointer.
     fn end(&self, sp: u64) -> Option<u64> {
-        let after = self.memory.partition_point(|(start, _)| *start <= sp);
-        let (_, end) = self.memory.get(after.checked_sub(1)?)?;
-        (sp < *end).then_some(*end)
+        self.range(sp).map(|(_, end)| end)
+    }
+}
+
+/// Returns whether only processes with a .NET runtime map a file: the runtime, or its memory for code, which a
+/// program that the runtime is linked into has, too.
+fn is_of_dotnet(path: &[u8]) -> bool {
+    path.ends_with(b"/libcoreclr.so") || path.starts_with(b"/memfd:doublemapper")
+}
+
+/// The memory of a process that no file and not the stack of a thread has: where its locks may be.
+struct Heap<'a> {
+    memory: &'a PrivateMemory,
+    stacks: &'a Stacks,
+    stack: (u64, u64),
+}
+
+impl Memory for Heap<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        match self.stacks.range(address) {
+            Some(range) if range != self.stack => self.memory.read(address, buffer),
+            _ => 0,
+        }
     }
 }
 
@@ -152,6 +182,40 @@ impl Process {
             .as_ref()
             .filter(|_| is_futex && self.is_dotnet)?;
         Monitor::on_stack(&read.stack, memory, |owner| self.is_other(owner, tid))
+    }
+
+    /// Returns the address of a .NET monitor that a thread may wait for in a futex. `last` is the last one, which is
+    /// tried first.
+    pub(in crate::capture) fn monitor_at(
+        &self,
+        tid: Tid,
+        read: &Read,
+        last: Option<u64>,
+    ) -> Option<u64> {
+        let resource = read.blocked.call?.resource();
+        let is_futex = matches!(
+            resource,
+            Resource::Futex {
+                has_owner: false,
+                ..
+            }
+        );
+        let memory = self
+            .memory
+            .as_ref()
+            .filter(|_| is_futex && self.stacks.is_dotnet)?;
+        let heap = Heap {
+            memory,
+            stacks: &self.stacks,
+            stack: self.stacks.range(read.blocked.sp)?,
+        };
+        // The ids of the threads in their namespace are not known.
+        let may_be_other = |owner: u32| owner != 0 && i64::from(owner) != i64::from(tid.0);
+        let (words, _) = read.stack.as_chunks::<8>();
+        let last = last.filter(|last| words.contains(&last.to_le_bytes()));
+        let last = last.and_then(|last| Monitor::at(last, &heap, may_be_other));
+        let monitor = last.or_else(|| Monitor::on_stack(&read.stack, &heap, may_be_other))?;
+        Some(monitor.address)
     }
 
     /// Returns whether an id in the pid namespace of the process is that of another thread.

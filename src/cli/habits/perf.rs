@@ -78,6 +78,9 @@ struct Record {
     /// Processes to sample
     #[arg(short, long, value_name = "P[,P...]")]
     pid: Option<String>,
+    /// Where threads wait, too
+    #[arg(long)]
+    off_cpu: bool,
     /// Whole machine, which is the default
     #[arg(short, long)]
     all_cpus: bool,
@@ -271,6 +274,7 @@ pub(super) fn record(words: &[OsString]) -> Translated {
         (system, "-system"),
         (faults, "-faults"),
         (wakeups, "-wakeups"),
+        (wanted.off_cpu, "-threadtime"),
     ];
     for (wanted, option) in options {
         if wanted {

@@ -18,6 +18,15 @@ const PAGE_FAULTS: &str = "`perfcollect collect NAME -faults -collectsec 10` sam
 const WAKEUPS: &str = "`perfcollect collect NAME -wakeups -collectsec 10` samples wake-ups; \
     `perfcollect report NAME.trace.zip -kind wakeups` prints who wakes whom";
 
+const WAITS: &str = "`perfcollect collect NAME -threadtime -pid PID` follows where threads wait; \
+    `perfcollect report NAME.trace.zip -kind threadtime` prints for what, in which code and for how long";
+const QUEUES: &str = "`perfcollect collect NAME -threadtime -collectsec 10` counts the waits for a CPU of each thread, \
+    in sum and not one by one; `perfcollect report NAME.trace.zip -kind threadtime -full` prints them";
+const CONNECTIONS: &str = "`perfcollect collect NAME -net -collectsec 10` follows TCP connections; \
+    `perfcollect report NAME.trace.zip -kind connections` prints bytes, failures, retransmissions and round-trip times";
+const RESOLUTIONS: &str = "`perfcollect collect NAME -for networking -pid PID` shows name resolutions of .NET programs, and where \
+    others wait for their answers";
+
 /// Commands and sentences about them.
 const COMMANDS: &[(&[&str], &str)] = &[
     (&["install"], NO_SET_UP),
@@ -33,7 +42,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "instructions are not annotated: `perfcollect collect NAME -perfdata`, then `perf annotate -i NAME.perf.data`",
     ),
     (
-        &["trace", "ftrace"],
+        &["trace", "ftrace", "strace"],
         "system calls are not traced: `perfcollect report NAME -kind syscalls` shows the CPU time in each, `perf trace` \
          lists them; -faults of `perfcollect collect` samples page faults",
     ),
@@ -53,6 +62,41 @@ const COMMANDS: &[(&[&str], &str)] = &[
         ],
         DISKS,
     ),
+    (
+        &[
+            "offcputime",
+            "offcpu",
+            "off-cpu",
+            "threadtime",
+            "thread-time",
+            "wall",
+            "ext4slower",
+            "xfsslower",
+            "btrfsslower",
+            "fileslower",
+            "funclatency",
+        ],
+        WAITS,
+    ),
+    (&["runqlat", "runqlen", "runqslower", "cpudist"], QUEUES),
+    (
+        &[
+            "tcplife",
+            "tcpconnect",
+            "tcpconnlat",
+            "tcpaccept",
+            "tcpretrans",
+            "tcptop",
+            "tcpstates",
+            "tcprtt",
+            "tcpdrop",
+            "ss",
+            "netstat",
+            "connections",
+        ],
+        CONNECTIONS,
+    ),
+    (&["gethostlatency"], RESOLUTIONS),
     (&["faults", "page-faults"], PAGE_FAULTS),
     (&["wakeups", "wakeuptime", "offwaketime"], WAKEUPS),
     (
