@@ -170,12 +170,25 @@ pub fn run(
     });
     let mut connections =
         connections.and_then(|started| started.map_err(|why| notices.push(why)).ok());
+    let off_cpu = request.off_cpu.map(|share| {
+        let named = !matches!(request.target, Target::SystemWide);
+        OffCpu::prepare(named.then(|| engine.processes()), share)
+    });
+    let mut off_cpu = off_cpu.and_then(|listed| listed.map_err(|why| notices.push(why)).ok());
     if request.samples {
         session.start_sampling()?;
     }
     engine.start_events();
     let mut sample_rate = SampleRate::new(request.sampling.frequency_hz);
     let (started, start_unix_ns) = (perf::now(), unix_ns());
+    if let Some(off_cpu) = &mut off_cpu {
+        off_cpu.start(started);
+        let granted = session.granted();
+        // Where samples are missing, CPU time would count as waiting.
+        if request.samples && granted.system_wide && granted.kernel {
+            engine.follow_lives(started);
+        }
+    }
     let mut waits = CpuWaits::start(limit_groups, &engine.processes());
     let mut memory = MemoryUse::start(&engine.processes());
     let clock = Instant::now();
@@ -190,21 +203,6 @@ pub fn run(
         }
         _ => None,
     };
-    let mut off_cpu = None;
-    if let Some(share) = request.off_cpu {
-        let named = !matches!(request.target, Target::SystemWide);
-        match OffCpu::start(named.then(|| engine.processes()), share, started) {
-            Ok(looks) => {
-                let granted = session.granted();
-                // Where samples are missing, CPU time would count as waiting.
-                if request.samples && granted.system_wide && granted.kernel {
-                    engine.follow_lives(started);
-                }
-                off_cpu = Some(looks);
-            }
-            Err(notice) => notices.push(notice),
-        }
-    }
     // This follows the start of the command, which must not inherit it.
     let mut priority = Priority::raise();
 

@@ -4,14 +4,17 @@
 //! ```text
 //! Trace.blocked ── by thread and start ──> joined ─┐
 //!                                                  ├──> split ── by end ──> in order
-//! Trace.samples ── by thread and time  ────────────┘
+//! Trace.samples ── by thread and time  ────────────┤
+//! Trace.events  ── by thread and time  ────────────┘
 //! ```
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::iter::Peekable;
 
-use crate::trace::{Nanos, Sample, Samples, ThreadId, Trace};
+use rustc_hash::FxHashMap;
+
+use crate::trace::{Nanos, Pid, Sample, Samples, ThreadId, Tid, Trace};
 
 /// Minimum number of samples of a run, which is sorted in memory: 16 MiB.
 const RUN_ROWS: usize = 512 << 10;
@@ -29,22 +32,49 @@ fn in_runs(trace: &Trace, named: impl Fn(&Sample) -> Sample, rows: usize) -> Sam
         has_waits[wait.thread.index()] = true;
     }
     let waits = trace.blocked.iter().map(|wait| named(&wait));
-    let waits = Runs::new(&trace.blocked, waits, rows, |wait| {
+    let count = trace.blocked.len();
+    let waits = Runs::new(&trace.blocked, count, waits, rows, |wait| {
         // All of it: how times are joined must not depend on the runs.
         let place = (wait.thread, start(wait), wait.time);
         (place, wait.stack, wait.weight)
     });
-    let samples = trace.samples.iter();
+    let samples = trace.samples.iter().chain(activities(trace));
     let samples = samples.filter(|sample| has_waits[sample.thread.index()]);
-    let samples = Runs::new(&trace.samples, samples, rows, |sample| {
+    let most = trace
+        .samples
+        .len()
+        .saturating_add(trace.events.count() as usize);
+    let samples = Runs::new(&trace.samples, most, samples, rows, |sample| {
         (sample.thread, sample.time)
     });
     let split = split(joined(waits.merged()), samples.merged());
     let by_end = |wait: &Sample| (wait.time, wait.thread, wait.weight);
-    let split = Runs::new(&trace.blocked, split, rows, by_end);
+    let split = Runs::new(&trace.blocked, count, split, rows, by_end);
     let mut all = trace.blocked.in_same_file(1);
     all.extend(split.merged());
     all
+}
+
+/// Returns the events at which PerfView looks for what a thread works for, as samples: the runtime's own are none.
+fn activities(trace: &Trace) -> impl Iterator<Item = Sample> {
+    let threads = trace.threads.iter().enumerate();
+    let threads = threads.filter_map(|(row, thread)| {
+        let process = trace.processes.get(thread.process.index())?;
+        Some(((process.pid, thread.tid), ThreadId(row as u32)))
+    });
+    let threads: FxHashMap<(Pid, Tid), ThreadId> = threads.collect();
+    let events = trace.events.iter_of(|kind| {
+        !kind.provider.starts_with("Microsoft-Windows-DotNETRuntime")
+            && !kind.provider.starts_with("Microsoft-DotNETCore-")
+    });
+    events.filter_map(move |event| {
+        let thread = *threads.get(&(event.process, event.thread))?;
+        Some(Sample {
+            time: event.time,
+            thread,
+            ..Sample::default()
+        })
+    })
 }
 
 /// Sorted lists of samples in a temporary file.
@@ -54,10 +84,16 @@ struct Runs<F> {
 }
 
 impl<K: Ord, F: Fn(&Sample) -> K> Runs<F> {
-    /// Sorts samples, about as many as `like` has, and in its file.
-    fn new(like: &Samples, samples: impl Iterator<Item = Sample>, rows: usize, key: F) -> Self {
-        let rows = rows.max(like.len().div_ceil(MAX_RUNS));
-        let count = like.len().div_ceil(rows);
+    /// Sorts about `len` samples, in the file of `like`.
+    fn new(
+        like: &Samples,
+        len: usize,
+        samples: impl Iterator<Item = Sample>,
+        rows: usize,
+        key: F,
+    ) -> Self {
+        let rows = rows.max(len.div_ceil(MAX_RUNS));
+        let count = len.div_ceil(rows);
         let mut lists = Vec::new();
         let mut run: Vec<Sample> = Vec::new();
         let mut samples = samples.peekable();
@@ -125,8 +161,8 @@ fn joined(waits: impl Iterator<Item = Sample>) -> impl Iterator<Item = Sample> {
     })
 }
 
-/// Splits times at the samples of their threads: a thread has a CPU then, and when exactly it got one is not
-/// known. PerfView would compute a negative CPU time. Both must be in the order of their threads.
+/// Splits times at the samples and activities of their threads: a thread has a CPU then, and when exactly it got one is
+/// not known. PerfView would compute a negative CPU time. Both must be in the order of their threads.
 fn split(
     mut waits: impl Iterator<Item = Sample>,
     samples: impl Iterator<Item = Sample>,

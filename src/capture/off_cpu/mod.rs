@@ -20,7 +20,7 @@ pub(super) use unseen::Unseen;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ use ticker::{Shared, Ticker};
 const QUEUE: usize = 2048;
 /// Threads that have started and wait to be looked at. Lists have the others.
 const MAX_NEW: usize = 1 << 14;
+/// Longest time for which a capture waits for the first list of threads.
+const MAX_FIRST_LIST: Duration = Duration::from_millis(500);
 /// Longest time that the last looks may take: a process can lock its memory for as long as it likes.
 const MAX_END: Duration = Duration::from_secs(1);
 /// Longest mean time between two looks that needs no notice.
@@ -44,6 +46,7 @@ const MAX_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct OffCpu {
     shared: Arc<Shared>,
     share: f64,
+    start: SyncSender<Nanos>,
     ticker: Thread,
     started: Instant,
     /// Time in which it looked.
@@ -55,17 +58,12 @@ pub(super) struct OffCpu {
 }
 
 impl OffCpu {
-    /// Starts to look. `share` is the part of a CPU that this may take, from 0 to 1. Without `pids`, it
-    /// looks at all processes of the machine. `started` is the start of the capture: threads that are newer count
-    /// from their own.
+    /// Lists the threads, before the capture starts: what precedes the first look at a thread is not known. `share` is the
+    /// part of a CPU that looks may take, from 0 to 1. Without `pids`, they are at all processes of the machine.
     ///
     /// # Errors
     /// The kernel does not count the time of threads, or has no thread left.
-    pub(super) fn start(
-        pids: Option<Vec<Pid>>,
-        share: f64,
-        started: Nanos,
-    ) -> Result<Self, Notice> {
+    pub(super) fn prepare(pids: Option<Vec<Pid>>, share: f64) -> Result<Self, Notice> {
         let unavailable = |why: &str, remedy: &str| {
             let what = format!("where threads wait is not in the trace: {why}");
             Notice::new(NoticeKind::NoThreadTime, what, remedy)
@@ -90,18 +88,27 @@ impl OffCpu {
             rounds: AtomicU32::new(0),
         });
         let (sender, ticks) = sync_channel(QUEUE);
-        let ticker = Ticker::new(Arc::clone(&shared), sender, share, started);
+        let mut ticker = Ticker::new(Arc::clone(&shared), sender, share);
+        let (start, starts) = sync_channel(1);
+        let (listed, is_listed) = sync_channel(1);
         let named = thread::Builder::new().name("off-cpu".into());
         let ticker = named.spawn(move || {
-            // Without it, it would look only when the threads of the target do not run.
-            let _ = crate::perf::run_first();
-            ticker.run();
+            ticker.list();
+            let _ = listed.send(());
+            if let Ok(started) = starts.recv() {
+                // Without it, it would look only when the threads of the target do not run.
+                let _ = crate::perf::run_first();
+                ticker.run(started);
+            }
         });
         let ticker =
             ticker.map_err(|error| unavailable(&format!("no thread can start ({error})"), ""))?;
+        // The first list goes on meanwhile if it takes longer.
+        let _ = is_listed.recv_timeout(MAX_FIRST_LIST);
         Ok(Self {
             shared,
             share,
+            start,
             ticker: ticker.thread().clone(),
             started: Instant::now(),
             length: Duration::ZERO,
@@ -109,6 +116,13 @@ impl OffCpu {
             waiting: VecDeque::new(),
             is_incomplete: false,
         })
+    }
+
+    /// Starts to look. `started` is the start of the capture: threads that are newer count from their own.
+    pub(super) fn start(&mut self, started: Nanos) {
+        self.started = Instant::now();
+        // It is always there.
+        let _ = self.start.try_send(started);
     }
 
     /// Sets the processes to look at.

@@ -28,6 +28,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(2);
 const LIST_INTERVAL: Duration = Duration::from_millis(25);
 /// Longest interval between two lists, if looks are not rarer: what they take more then, looks take less.
 const MAX_LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest interval between two looks, as a multiple of the mean.
+const MAX_FACTOR: f64 = 5.0;
 /// Part of the budget that lists of threads and memory maps take at most.
 const LIST_SHARE: f64 = 0.25;
 /// Time between two reads of the memory map of a process, as a multiple of the time that one takes.
@@ -131,12 +133,7 @@ impl WatchedProcess {
 }
 
 impl Ticker {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        ticks: SyncSender<Tick>,
-        share: f64,
-        started: Nanos,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, ticks: SyncSender<Tick>, share: f64) -> Self {
         let share = share.clamp(MIN_SHARE, 1.0);
         Self {
             shared,
@@ -148,18 +145,24 @@ impl Ticker {
             groups: GroupReader::default(),
             unread: Vec::new(),
             ignored: FxHashSet::default(),
-            started,
+            started: Nanos(u64::MAX),
             next_list: Instant::now(),
             next_new: Instant::now(),
             next_limits: Instant::now(),
             owed: Duration::ZERO,
-            burst: Burst::new(share),
+            // Until the capture starts, the shortest pauses.
+            burst: Burst::new(1.0),
             random: perf::now().0 | 1,
         }
     }
 
-    /// Looks until it is over. Then all threads have a last tick.
-    pub(super) fn run(mut self) {
+    /// Looks from the start of the capture until it is over. Then all threads have a last tick.
+    pub(super) fn run(mut self, started: Nanos) {
+        self.started = started;
+        self.burst = Burst::new(self.share);
+        for thread in self.threads.values_mut() {
+            thread.begin();
+        }
         loop {
             let is_over = self.shared.is_over.load(Ordering::Relaxed);
             let start = Instant::now();
@@ -220,13 +223,16 @@ impl Ticker {
         cost.div_f64(self.share * part)
     }
 
-    /// Returns a random number from 0.5 to 1.5: a thread with a timer must not run in step with the looks.
+    /// Returns a random number with a mean of about 1. A thread with a timer must not run in step with the looks; and as
+    /// often as two looks are far apart, they are close: else short waits beside others would be missed.
     fn next_factor(&mut self) -> f64 {
         // Marsaglia, "Xorshift RNGs".
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        0.5 + (self.random >> 11) as f64 / (1_u64 << 53) as f64
+        let uniform = (self.random >> 11) as f64 / (1_u64 << 53) as f64;
+        // Exponentially distributed: the time until the next look does not depend on that since the last one.
+        (-(1.0 - uniform).ln()).min(MAX_FACTOR)
     }
 
     /// Looks at all threads once.

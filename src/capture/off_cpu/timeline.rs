@@ -276,7 +276,12 @@ impl<P: Clone> Timeline<P> {
             part_start += length;
             part
         });
-        let before = Wait::of(State::Waits(old.clone()), old_start, to_old);
+        let before = match ended.is_some() && !was_waiting {
+            // It could run at its last look, and its samples show that it did not: it waited for a CPU.
+            true => State::Preempted,
+            false => State::Waits(old.clone()),
+        };
+        let before = Wait::of(before, old_start, to_old);
         let last = match is_throttled {
             true => State::Throttled,
             false => State::Preempted,
@@ -676,5 +681,18 @@ mod tests {
         timeline.sample(Tid(2), Nanos(105 * MS), 75 * MS);
         timeline.end(Tid(2), Nanos(180 * MS), b"");
         assert!(timeline.tick(&last, None).is_empty());
+        // It could run at the last look, and ran for 20 of 180 until its end.
+        let mut timeline = Timeline::default();
+        timeline.tick(&start(100, 0, 0), Some('a'));
+        timeline.tick(&tick(110, 105, 5, 0, 2), None);
+        timeline.sample(Tid(2), Nanos(150 * MS), 20 * MS);
+        timeline.end(Tid(2), Nanos(280 * MS), b"");
+        let found = timeline.tick(&last, None);
+        assert!(
+            found.iter().all(|wait| wait.state == State::Preempted),
+            "{found:?}"
+        );
+        let length: u64 = found.iter().map(|wait| wait.length).sum();
+        assert!((140..=160).contains(&(length / MS)), "{found:?}");
     }
 }

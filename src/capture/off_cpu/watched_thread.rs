@@ -82,8 +82,8 @@ impl WatchedThread {
             Err(error) => return Err(error),
         };
         let now = perf::now();
-        let start =
-            started(pid, tid, now).filter(|start| start.0 + START_ERROR_NS > capture_start.0);
+        let start = started(pid, tid, now)
+            .filter(|start| start.0.saturating_add(START_ERROR_NS) > capture_start.0);
         let (counters, last) = match start {
             Some(start) => (ThreadCounters::default(), start.max(capture_start)),
             None => (counters, now),
@@ -105,6 +105,16 @@ impl WatchedThread {
             lacks_stack: false,
             monitor: None,
         })
+    }
+
+    /// Counts from now on.
+    pub(super) fn begin(&mut self) {
+        if let Some(counters) = self.read_counters() {
+            let now = perf::now();
+            self.counters = counters;
+            self.ran = (counters.ran_ns, now);
+            (self.last, self.reported) = (now, now);
+        }
     }
 
     /// Reads its counters. Returns `None` if it has ended.

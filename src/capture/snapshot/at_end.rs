@@ -10,7 +10,7 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 
 use super::{Activity, Depth, Snapshot, read};
 use crate::capture::Signals;
-use crate::machine::reset_thread_priority;
+use crate::machine::raise_thread_priority;
 use crate::trace::{Notice, NoticeKind, Pid, RIGHTS_TO_READ_THREADS};
 
 /// Time after which no more threads are read.
@@ -55,7 +55,8 @@ fn read_in_time(
     let start = Instant::now();
     reader
         .spawn(move || {
-            reset_thread_priority();
+            // It has no more time beside hundreds of threads that are ready.
+            raise_thread_priority();
             let depth = Depth {
                 max_time: MAX_TIME,
                 samples_running: false,

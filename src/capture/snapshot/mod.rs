@@ -142,6 +142,8 @@ pub fn snapshot(
     signals: &Signals,
 ) -> Result<Snapshot, CaptureError> {
     Target::Pids(pids.to_vec()).check()?;
+    // Beside hundreds of threads that are ready it would take half a minute.
+    machine::raise_thread_priority();
     let depth = Depth {
         max_time: MAX_TIME,
         samples_running: true,

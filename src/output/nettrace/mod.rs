@@ -49,11 +49,12 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     loop {
         let of_sample = samples.peek().map_or(NEVER, |sample| sample.time);
         let of_wait = waits.peek().map_or(NEVER, |wait| wait.time);
-        let next = of_sample.min(of_wait);
-        while let Some(event) = events.next_if(|event| event.time <= next) {
+        // A time that ends at a sample or an event precedes it: PerfView would compute a negative CPU time.
+        while let Some(event) =
+            events.next_if(|event| event.time < of_wait && event.time <= of_sample)
+        {
             writer.event(&event)?;
         }
-        // A time that ends at a sample precedes it: PerfView would compute a negative CPU time.
         if let Some(wait) = waits.next_if(|wait| wait.time <= of_sample) {
             writer.wait(&wait)?;
         } else if let Some(sample) = samples.next() {

@@ -2,13 +2,15 @@
 
 use std::cmp::Reverse;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use super::code_place::CodePlace;
 use super::{TOP, kept, ms};
 use crate::output::own_code::OwnCode;
-use crate::trace::{FunctionId, FunctionKind, IDLE, Sample, StackId, ThreadId, Trace, reason_of};
+use crate::trace::{
+    FunctionId, FunctionKind, IDLE, Sample, StackId, ThreadId, Tid, Trace, reason_of,
+};
 
 /// Parts of the capture: a place in which all threads together were for less is only counted.
 const MIN_PART: u64 = 1000;
@@ -152,7 +154,9 @@ impl ThreadTime {
             .map(|((pid, place), threads)| {
                 let pool = threads.keys();
                 let pool = pool.filter(|id| &*trace.threads[id.index()].name == POOL_THREAD);
-                let counts = [threads.len(), pool.count()];
+                // One that executes another program stays the same thread.
+                let tids = threads.keys().map(|id| trace.threads[id.index()].tid);
+                let counts = [tids.collect::<FxHashSet<Tid>>().len(), pool.count()];
                 (pid, place, threads.values().sum::<u64>(), counts)
             })
             .collect();
