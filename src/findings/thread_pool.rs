@@ -9,8 +9,8 @@ const MIN_ADDED: u64 = 3;
 /// Part of the time in which the threads of a pool that grew wait in the user's code, below which it is not
 /// remarkable.
 const MIN_BUSY: f64 = 0.5;
-/// Reasons of threads that do not wait for something.
-const NO_WAITS: [&str; 5] = ["idle", "sleep", "stopped", "ready", "preempted"];
+/// Reasons of threads that wait for nothing but work, or for a CPU.
+const NO_WAITS: [&str; 5] = ["idle", "stopped", "ready", "preempted", "throttled"];
 
 pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
     let programs = scene.runtimes().filter_map(|runtime| {
@@ -53,7 +53,7 @@ fn busy(scene: &Scene<'_>, runtime: &Runtime<'_>, pool: &ThreadPoolSummary) -> O
     pool.first_threads
         .filter(|first| *first < pool.max_threads)?;
     let waits = waits_of_pool(scene, runtime.summary.pid);
-    let longest = waits.clone().max_by(|a, b| a.1.total_cmp(&b.1))?.0;
+    let (longest, _) = longest(waits.clone())?;
     let waiting_ms: f64 = waits.map(|(_, ms)| ms).sum();
     let part = waiting_ms / 1e3 / scene.seconds / f64::from(pool.max_threads);
     if part < MIN_BUSY || !part.is_finite() {
@@ -86,14 +86,18 @@ fn waits_of_pool<'a>(
 ) -> impl Iterator<Item = (&'a PlaceTime, f64)> + Clone {
     let places = scene.summary.thread_time.iter();
     let places = places.flat_map(|times| &times.places);
-    let places = places.filter(move |place| {
-        let is_wait = place.reason == "sleep" || !NO_WAITS.contains(&&*place.reason);
-        place.pid == pid && place.own && is_wait
-    });
+    let places = places
+        .filter(move |place| place.pid == pid && place.own && !NO_WAITS.contains(&&*place.reason));
     places.map(|place| {
         let part = place.pool_threads as f64 / place.threads.max(1) as f64;
         (place, place.ms * part)
     })
+}
+
+/// Returns the place with most time.
+fn longest<'a>(places: impl Iterator<Item = (&'a PlaceTime, f64)>) -> Option<(&'a PlaceTime, f64)> {
+    let longest = places.max_by(|a, b| a.1.total_cmp(&b.1));
+    longest.filter(|(_, ms)| *ms > 0.0)
 }
 
 /// Returns how many threads the pool got.
@@ -103,16 +107,6 @@ fn growth(pool: &ThreadPoolSummary) -> String {
         Some(first) => format!("grew from {first} to {most} threads"),
         None => format!("has {most} threads"),
     }
-}
-
-/// Returns the place of the user's code in which threads had no CPU for longest, if the capture followed that.
-fn longest_wait<'a>(scene: &Scene<'a>, pid: i32) -> Option<&'a PlaceTime> {
-    let places = scene.summary.thread_time.iter();
-    let places = places.flat_map(|times| &times.places);
-    let is_wait = |place: &&PlaceTime| !NO_WAITS.contains(&&*place.reason);
-    let places = places.filter(|place| place.pid == pid && place.own);
-    let places = places.filter(is_wait);
-    places.max_by(|a, b| a.ms.total_cmp(&b.ms))
 }
 
 /// Names the method whose threads block, or the options that record it.
@@ -131,11 +125,11 @@ fn blocked(scene: &Scene<'_>, runtime: &Runtime<'_>, pool: &ThreadPoolSummary) -
         let program = programs.find(|program| program.process.pid == summary.pid);
         return program.map_or_else(String::new, |it| it.behind(WorkKind::TaskWaits));
     }
-    if let Some(place) = longest_wait(scene, summary.pid) {
+    if let Some((place, ms)) = longest(waits_of_pool(scene, summary.pid)) {
         return format!(
-            "; threads wait most in {} ({:.1} s together)",
+            "; its threads wait most in {} ({:.1} s together)",
             short_method(&place.method),
-            place.ms / 1e3
+            ms / 1e3
         );
     }
     match summary.waits {
