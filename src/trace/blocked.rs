@@ -154,7 +154,8 @@ mod tests {
             let (kind, number, on) = place.encoded();
             assert_eq!(Blocked::decoded(kind, number, on), Some(place));
         }
-        assert_eq!(Blocked::decoded(0, 0, 9), None);
+        let unknown = BlockedOn::ALL.len() as u8;
+        assert_eq!(Blocked::decoded(0, 0, unknown), None);
         let leaves = [
             Blocked::Call(202, BlockedOn::Owner).label(IDLE),
             Blocked::Fault.label(""),
