@@ -235,7 +235,9 @@ fn a_user_without_rights_counts_user_code_and_reads_what_is_missing() {
     let program = compiled(programs.path(), "faults", FAULTS, &["-pthread"]);
     let public = PublicDirectory::new();
     let program = public.add(&program);
-    let finished = public.collect(&AS_NOBODY, &["-system", "--", &program, "20"]);
+    // User code, of which samples are taken, runs for a millisecond only.
+    let options = ["-system", "-freq", "10000", "--", &program, "100"];
+    let finished = public.collect(&AS_NOBODY, &options);
     let directory = public.into_inner();
     if finished.is_not_permitted() {
         return;

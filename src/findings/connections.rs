@@ -27,8 +27,8 @@ const MIN_UNACCEPTED: f64 = 0.1;
 /// Part of the capture in which a peer has no room for data, below which it is not remarkable.
 const MIN_PEER_FULL: f64 = 0.1;
 
-/// Number of addresses of a process with a finding each.
-const MAX_OF_PROCESS: usize = 3;
+/// Number of addresses of a process that have the same trouble, with a finding each.
+const MAX_OF_KIND: usize = 3;
 /// What a connection with trouble costs, beyond what is known: as much as some waiting.
 const COST: f64 = 0.05;
 
@@ -40,6 +40,9 @@ struct Subject<'a> {
     /// Length of the capture.
     seconds: f64,
 }
+
+/// A process and the first of its troubles with an address.
+type Kind = (i32, usize);
 
 /// Describes a trouble, and estimates its cost.
 type Trouble = fn(&Subject<'_>) -> Option<(String, f64)>;
@@ -57,32 +60,35 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
         is_followed: connections.has_attempts,
         seconds: scene.seconds,
     });
-    let mut all: Vec<Finding> = rows.filter_map(|subject| of(scene, &subject)).collect();
-    all.sort_by(|a, b| b.cost_cpus.total_cmp(&a.cost_cpus));
-    let mut counts: BTreeMap<Option<i32>, usize> = BTreeMap::new();
-    for finding in &all {
-        *counts.entry(finding.pid).or_default() += 1;
+    let mut all: Vec<(Kind, Finding)> = rows.filter_map(|subject| of(scene, &subject)).collect();
+    all.sort_by(|(_, a), (_, b)| b.cost_cpus.total_cmp(&a.cost_cpus));
+    let mut counts: BTreeMap<Kind, usize> = BTreeMap::new();
+    for (kind, _) in &all {
+        *counts.entry(*kind).or_default() += 1;
     }
-    let mut kept: BTreeMap<Option<i32>, usize> = BTreeMap::new();
-    all.retain_mut(|finding| {
-        let kept = kept.entry(finding.pid).or_default();
+    let mut kept: BTreeMap<Kind, usize> = BTreeMap::new();
+    all.retain_mut(|(kind, finding)| {
+        let kept = kept.entry(*kind).or_default();
         *kept += 1;
-        let more = counts[&finding.pid].saturating_sub(MAX_OF_PROCESS);
-        if *kept == MAX_OF_PROCESS && more > 0 {
+        let more = counts[kind].saturating_sub(MAX_OF_KIND);
+        if *kept == MAX_OF_KIND && more > 0 {
             let addresses = if more == 1 { "address" } else { "addresses" };
-            finding.text += &format!("; and trouble with {more} more {addresses}");
+            finding.text += &format!("; the same with {more} more {addresses}");
         }
-        *kept <= MAX_OF_PROCESS
+        *kept <= MAX_OF_KIND
     });
-    all
+    all.into_iter().map(|(_, finding)| finding).collect()
 }
 
-fn of(scene: &Scene<'_>, subject: &Subject<'_>) -> Option<Finding> {
+fn of(scene: &Scene<'_>, subject: &Subject<'_>) -> Option<(Kind, Finding)> {
     let row = subject.row;
+    let first = TROUBLES
+        .iter()
+        .position(|trouble| trouble(subject).is_some())?;
     let troubles = TROUBLES.iter().filter_map(|trouble| trouble(subject));
     let (texts, costs): (Vec<String>, Vec<f64>) = troubles.unzip();
     let cost: f64 = costs.iter().sum();
-    if texts.is_empty() || !cost.is_finite() {
+    if !cost.is_finite() {
         return None;
     }
     let address = match &*row.address {
@@ -93,22 +99,21 @@ fn of(scene: &Scene<'_>, subject: &Subject<'_>) -> Option<Finding> {
     let program = scene.summary.program_named(row.pid, &row.process);
     let name = process_name(program, row.pid);
     let text = format!("{name}: connections {way} {address}: {}", texts.join("; "));
-    Some(
-        Finding::new(RULE, text)
-            .about(row.pid, &format!("{program} {way} {}", row.address))
-            .from("info.connections")
-            .figure("failed", row.failed as f64)
-            .figure("connecting", row.connecting as f64)
-            .figure("aborted", row.aborted as f64)
-            .figure("silent", row.silent as f64)
-            .figure("connect_p99_ms", row.connect_p99_ms)
-            .figure("dropped", row.dropped as f64)
-            .figure("unaccepted", row.unaccepted as f64)
-            .figure("resent_percent", part(row.resent, row.segments) * 100.0)
-            .figure("peer_full_ms", row.peer_full_ms)
-            .more(&["report", TRACE, "-kind", "connections"])
-            .costing(cost),
-    )
+    let finding = Finding::new(RULE, text)
+        .about(row.pid, &format!("{program} {way} {}", row.address))
+        .from("info.connections")
+        .figure("failed", row.failed as f64)
+        .figure("connecting", row.connecting as f64)
+        .figure("aborted", row.aborted as f64)
+        .figure("silent", row.silent as f64)
+        .figure("connect_p99_ms", row.connect_p99_ms)
+        .figure("dropped", row.dropped as f64)
+        .figure("unaccepted", row.unaccepted as f64)
+        .figure("resent_percent", part(row.resent, row.segments) * 100.0)
+        .figure("peer_full_ms", row.peer_full_ms)
+        .more(&["report", TRACE, "-kind", "connections"])
+        .costing(cost);
+    Some(((row.pid, first), finding))
 }
 
 fn part(count: u64, all: u64) -> f64 {

@@ -597,7 +597,7 @@ fn connections_that_nobody_accepts_are_found_once_for_many_addresses() {
     );
     let many = found((1..=5).map(|port| row(port, 0, 5)).collect());
     assert_eq!(many.len(), 3);
-    let end = "; and trouble with 2 more addresses";
+    let end = "; the same with 2 more addresses";
     assert!(many[2].text.ends_with(end), "{}", many[2].text);
 }
 
