@@ -519,7 +519,8 @@ fn locks_of_dotnet_are_reasons() {
         .find(|finding| finding.rule == "thread-time");
     let text = &finding.unwrap().text;
     assert_eq!(text.matches("for locks in").count(), 1, "{findings:?}");
-    // The threads of the runtime have no work, but for the moment until their first stack is known.
-    let runtime = |place: &&PlaceTime| ["io", "pipe"].contains(&&*place.reason) && place.ms > 100.0;
+    // The threads of the runtime have no work, but for the moment until its code is analyzed, which takes the longer in
+    // a build for tests: not known of two threads for a tenth of the time.
+    let runtime = |place: &&PlaceTime| ["io", "pipe"].contains(&&*place.reason) && place.ms > 400.0;
     assert_eq!(times.places.iter().find(runtime), None);
 }
