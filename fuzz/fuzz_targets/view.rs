@@ -39,6 +39,7 @@ fn print(archive: &[u8]) {
     let rows = Rows {
         top: 20,
         full: true,
+        fits: false,
     };
     let size = Size {
         width: 80,
