@@ -209,6 +209,34 @@ fn one_that_waits_at_its_start() {
     }
 }
 
+/// `program & perfcollect collect NAME -pid $!`: the process may still be the shell.
+#[test]
+fn one_that_a_shell_has_just_started() {
+    need_capture!();
+    let _beside_others = share_machine();
+    let (runtime, program) = need!(on_each_version().pop().ok_or(Missing::Dotnet(0)));
+    for _ in 0..3 {
+        let directory = tempfile::tempdir().unwrap();
+        let script = r#""$1" "$2" --seconds 3 >/dev/null & exec "$0" collect trace -quiet -collectsec 2 -pid $!"#;
+        let mut command = Command::new("sh");
+        command
+            .env("DOTNET_ROLL_FORWARD", "LatestMajor")
+            .env("HOME", directory.path())
+            .current_dir(&directory);
+        command
+            .args(["-c", script])
+            .args([perfcollect(), &*runtime.dotnet, &*program]);
+        run(&mut command, LIMIT);
+        let saved = Saved::open(directory, "trace");
+        let runtimes = &saved.summary.runtimes;
+        assert!(
+            runtimes.iter().any(|row| !row.events.is_empty()),
+            "{:#?}",
+            saved.summary.quality.notices
+        );
+    }
+}
+
 #[test]
 fn one_that_ends() {
     need_capture!();

@@ -21,8 +21,11 @@ use super::stream_copy::{StreamCopy, StreamItem};
 use super::stream_drain::drain;
 use super::stream_queue::{QueueReader, StreamQueue, StreamRoom};
 use super::stream_size::{GrowingSize, StreamSize};
+use crate::machine;
 use crate::trace::{Pid, StreamContent};
 
+/// Age up to which a process may still start its runtime.
+const START_TIME: Duration = Duration::from_secs(2);
 /// Intervals of attempts to find the port.
 ///
 /// A runtime opens its port some hundredths of a second after its library is mapped, on a busy
@@ -118,6 +121,8 @@ impl EventSession {
                 )
             })
             .transpose()?;
+        // One that was found by its executable, in the moment in which a shell became it, has no port yet.
+        let is_new = is_new || machine::age(pid).is_some_and(|age| age < START_TIME);
         let timeout = if is_new { PORT_TIMEOUT } else { Duration::ZERO };
         let first = SessionThread::start(
             pid,
