@@ -82,11 +82,12 @@ pub(super) fn find(scene: &Scene<'_>) -> Vec<Finding> {
 
 fn of(scene: &Scene<'_>, subject: &Subject<'_>) -> Option<(Kind, Finding)> {
     let row = subject.row;
-    let first = TROUBLES
-        .iter()
-        .position(|trouble| trouble(subject).is_some())?;
-    let troubles = TROUBLES.iter().filter_map(|trouble| trouble(subject));
-    let (texts, costs): (Vec<String>, Vec<f64>) = troubles.unzip();
+    let troubles = TROUBLES.iter().enumerate();
+    let mut troubles = troubles
+        .filter_map(|(kind, trouble)| Some((kind, trouble(subject)?)))
+        .peekable();
+    let first = troubles.peek()?.0;
+    let (texts, costs): (Vec<String>, Vec<f64>) = troubles.map(|(_, trouble)| trouble).unzip();
     let cost: f64 = costs.iter().sum();
     if !cost.is_finite() {
         return None;

@@ -78,23 +78,24 @@ impl Shares {
     }
 }
 
+fn own_pid() -> Pid {
+    Pid(std::process::id() as i32)
+}
+
 impl Ticker {
     /// Returns the processes to look at. `None` if they cannot be listed now.
     fn pids(&self) -> Option<Vec<Pid>> {
-        let pids = self.shared.pids.lock();
-        let pids = pids.unwrap_or_else(PoisonError::into_inner).clone();
-        let own = Pid(std::process::id() as i32);
-        pids.or_else(|| {
+        self.named().or_else(|| {
             let mut all = machine::pids().ok()?;
-            all.retain(|pid| *pid != own);
+            all.retain(|pid| *pid != own_pid());
             Some(all)
         })
     }
 
-    /// Returns whether all processes are the target.
-    fn is_machine(&self) -> bool {
+    /// Returns the processes that are the target. `None` if all are.
+    fn named(&self) -> Option<Vec<Pid>> {
         let pids = self.shared.pids.lock();
-        pids.unwrap_or_else(PoisonError::into_inner).is_none()
+        pids.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Adds the threads that are new.
@@ -171,12 +172,10 @@ impl Ticker {
         if new.is_empty() {
             return;
         }
-        let followed = self.shared.pids.lock();
-        let followed = followed.unwrap_or_else(PoisonError::into_inner).clone();
-        let own = Pid(std::process::id() as i32);
-        let is_followed = |pid: &Pid| match &followed {
+        let named = self.named();
+        let is_followed = |pid: &Pid| match &named {
             Some(pids) => pids.contains(pid),
-            None => *pid != own,
+            None => *pid != own_pid(),
         };
         self.groups.start_round();
         let mut shares = self.shares();
@@ -195,7 +194,8 @@ impl Ticker {
     }
 
     fn shares(&self) -> Shares {
-        Shares::of(&self.processes, self.threads.values(), self.is_machine())
+        let is_machine = self.named().is_none();
+        Shares::of(&self.processes, self.threads.values(), is_machine)
     }
 
     /// Adds a thread of a user's process. Returns whether it is one of a program, not of the kernel.

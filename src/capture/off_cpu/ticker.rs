@@ -3,6 +3,7 @@
 //! The cost depends on the number of threads, not on how often they wait. A thread that has not run since
 //! the last look costs one read of its counters.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
@@ -28,6 +29,9 @@ const MIN_INTERVAL: Duration = Duration::from_millis(2);
 const LIST_INTERVAL: Duration = Duration::from_millis(25);
 /// Longest interval between two lists, if looks are not rarer: what they take more then, looks take less.
 const MAX_LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// Reads of memory that searches for locks may take in a look at all threads. Without more, a wait for a lock of .NET 8
+/// and 9 is one for another thread.
+const MAX_LOCK_READS: u32 = 4096;
 /// Longest interval between two looks, as a multiple of the mean.
 const MAX_FACTOR: f64 = 5.0;
 /// Part of the budget that lists of threads and memory maps take at most.
@@ -241,6 +245,7 @@ impl Ticker {
     /// Nobody receives the ticks any more.
     fn look(&mut self, is_last: bool) -> Result<(), ()> {
         let mut ended = Vec::new();
+        let lock_reads = Cell::new(MAX_LOCK_READS);
         let interval = REPORT_INTERVAL_OF_ONE.saturating_mul(self.threads.len() as u32);
         let interval = interval.max(REPORT_INTERVAL).as_nanos() as u64;
         for (tid, thread) in &mut self.threads {
@@ -266,7 +271,7 @@ impl Ticker {
             }
             let found = counters.and_then(|now| {
                 let process = process.as_deref_mut()?;
-                find(process, *tid, thread, now, is_last)
+                find(process, *tid, thread, now, &lock_reads, is_last)
             });
             let wait = counters.and_then(|now| thread.cpu_wait(now));
             let mut ready = is_last.then_some((thread.ran.1, false));
@@ -319,6 +324,7 @@ fn find(
     tid: Tid,
     thread: &mut WatchedThread,
     before: ThreadCounters,
+    lock_reads: &Cell<u32>,
     is_last: bool,
 ) -> Option<Found> {
     let blocked = match thread.blocked() {
@@ -355,7 +361,9 @@ fn find(
         false => watched.process.place(&read.blocked),
     };
     if let Blocked::Call(_, on) = &mut place
-        && let Some(monitor) = watched.process.monitor_at(tid, &read, thread.monitor)
+        && let Some(monitor) = watched
+            .process
+            .monitor_at(tid, &read, thread.monitor, lock_reads)
     {
         *on = BlockedOn::Monitor;
         thread.monitor = Some(monitor);

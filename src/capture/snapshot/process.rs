@@ -66,12 +66,17 @@ struct Heap<'a> {
     memory: &'a PrivateMemory,
     stacks: &'a Stacks,
     stack: (u64, u64),
+    /// Number of reads that are left.
+    left: &'a Cell<u32>,
 }
 
 impl Memory for Heap<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         match self.stacks.range(address) {
-            Some(range) if range != self.stack => self.memory.read(address, buffer),
+            Some(range) if range != self.stack && self.left.get() > 0 => {
+                self.left.set(self.left.get() - 1);
+                self.memory.read(address, buffer)
+            }
             _ => 0,
         }
     }
@@ -185,12 +190,14 @@ impl Process {
     }
 
     /// Returns the address of a .NET monitor that a thread may wait for in a futex. `last` is the last one, which is
-    /// tried first.
+    /// tried first. `left` is the number of reads of memory that this may take, which it lowers: the words of a stack
+    /// may be any number of pointers.
     pub(in crate::capture) fn monitor_at(
         &self,
         tid: Tid,
         read: &Read,
         last: Option<u64>,
+        left: &Cell<u32>,
     ) -> Option<u64> {
         let resource = read.blocked.call?.resource();
         let is_futex = matches!(
@@ -208,6 +215,7 @@ impl Process {
             memory,
             stacks: &self.stacks,
             stack: self.stacks.range(read.blocked.sp)?,
+            left,
         };
         // The ids of the threads in their namespace are not known.
         let may_be_other = |owner: u32| owner != 0 && i64::from(owner) != i64::from(tid.0);
